@@ -1,0 +1,100 @@
+"""Entry point: runs the command line and turns what happens into an exit code."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from olmorl_cli.cli import app
+from olmorl_cli.errors import ExitCode, OlmorlError, ReaderGone
+from olmorl_cli.output import discard, print_error
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    _occupy_closed_descriptors()
+    try:
+        code = _run(arguments)
+        if code not in (ExitCode.OK, ExitCode.BAD_DATA):
+            discard(1)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
+    except (ReaderGone, BrokenPipeError):
+        discard(1)  # the reader has what it wanted
+        return ExitCode.OK
+    except OSError as error:
+        print_error(f"olmorl: error: standard output: cannot be written: {error.strerror}. Make room, or use -o")
+        discard(1)
+        return ExitCode.FAILED
+
+
+def _run(arguments: Sequence[str]) -> int:
+    try:
+        return int(app(args=list(arguments), prog_name="olmorl", standalone_mode=False) or 0)
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except SystemExit as stop:  # the option parser's answer to a closed pipe
+        if isinstance(stop.__context__, BrokenPipeError):
+            raise ReaderGone from stop
+        raise
+    except OlmorlError as error:
+        _show_traceback(arguments)
+        for line in error.lines:
+            print_error(f"olmorl: error: {line}")
+        return error.exit_code
+    except MemoryError:
+        _show_traceback(arguments)
+        print_error("olmorl: error: out of memory. Score fewer files at a time")
+        return ExitCode.FAILED
+    except (OSError, ReaderGone):
+        raise
+    except Exception as error:
+        if type(error).__name__ == "Abort":
+            return ExitCode.INTERRUPTED
+        _show_traceback(arguments)
+        message = _usage_message(error)
+        if message is None:
+            said = " ".join(str(error).split())
+            message = f"{type(error).__name__}: {said}. This is a fault of olmorl; --debug shows where"
+        print_error(f"olmorl: error: {message}")
+        return ExitCode.FAILED
+
+
+def _usage_message(error: Exception) -> str | None:
+    """What the option parser says, in one line; None if the error is not its own.
+
+    Its exceptions are told by their method: the module that they come from differs between versions of typer.
+    """
+    format_message: Callable[[], str] | None = getattr(error, "format_message", None)
+    if format_message is None:
+        return None
+    context: Any = getattr(error, "ctx", None)
+    command = getattr(context, "command_path", "olmorl")
+    return f"{' '.join(format_message().split()).rstrip('.')}. See {command} --help"
+
+
+def _show_traceback(arguments: Sequence[str]) -> None:
+    if "--debug" in arguments:
+        import traceback
+
+        traceback.print_exc()
+
+
+def _occupy_closed_descriptors() -> None:
+    """Give /dev/null to standard streams that are closed, so that no file of ours gets their number."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+def run() -> None:
+    """Entry point of the `olmorl` command."""
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,358 @@
+"""The command line: what each command reads, scores and shows, and the exit code."""
+
+from collections.abc import Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Annotated
+
+import typer
+
+from olmorl_cli import __version__, options
+from olmorl_cli.errors import ExitCode, InputError
+from olmorl_cli.options import Overrides, parse_choice, selection_of
+from olmorl_cli.output import Destination, destination_of, progress_bar, say, say_columns, write_result
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from olmorl_cli.core.recipes import Recipe
+    from olmorl_cli.rollouts.rollouts import Selection
+    from olmorl_cli.scoring import Objective, ScoredAnswers
+
+
+COMPARED = ("olmorl", "grpo", "dapo", "dr-grpo", "gspo", "cispo")
+"""Recipes that `compare` takes where none is named."""
+
+app = typer.Typer(
+    add_completion=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Scores reinforcement-learning rollouts offline: advantages, kept groups and the clipped objective, as OLMo 3's"
+    " OlmoRL and other trainers compute them.",
+)
+
+
+def _score(
+    files: list[str] | None,
+    selection: "Selection",
+    recipe: "Recipe",
+    invalid: str,
+    place: tuple[str | None, str | None, bool],
+) -> tuple["ScoredAnswers", Destination]:
+    """Open the input, check the destination, score the answers."""
+    from olmorl_cli.rollouts.opening import open_rollouts
+    from olmorl_cli.scoring import score_answers
+
+    skip = parse_choice("--invalid", invalid, ("error", "skip")) == "skip"
+    needs = {"group", "step", "reward"} | ({"advantage"} if selection.of("advantage") else set())
+    rollouts = open_rollouts(files or (), selection, frozenset(needs))
+    destination = destination_of(*place, rollouts.sources)
+    scored = score_answers(rollouts, recipe, skip)
+    say_columns(destination.quiet, rollouts)
+    say(destination.quiet, scored.notes)
+    return scored, destination
+
+
+@app.command()
+def advantages(
+    context: typer.Context,
+    files: options.Files = None,
+    group: options.Group = None,
+    group_size: options.GroupSize = None,
+    step: options.Step = None,
+    reward: options.Reward = None,
+    advantage: options.Advantage = None,
+    recipe: options.RecipeName = "olmorl",
+    normalize_std: options.NormalizeStd = None,
+    invalid: options.Invalid = "error",
+    format: options.Format = None,
+    output: options.Output = None,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """Every answer's advantage and kept flag.
+
+    One row an answer, in input order. JSON Lines and CSV have the columns step (where there is one), group, row, reward,
+    advantage and kept; Parquet and Arrow have every input column, and advantage and kept.
+    """
+    from olmorl_cli.results import answers_table, passed_through, replaced_columns
+    from olmorl_cli.rollouts.writer import write_batches, write_table
+
+    selection = selection_of(context.params)
+    settings = Overrides.of(context.params).over(recipe)
+    scored, destination = _score(files, selection, settings, invalid, (format, output, quiet))
+
+    def write(sink: IO[bytes], stream: bool) -> None:
+        if destination.format not in ("parquet", "arrow"):
+            write_table(answers_table(scored), destination.format, sink, stream=stream)
+            return
+        if replaced := replaced_columns(scored):
+            say(quiet, [f"input columns replaced in the output: {', '.join(replaced)}"])
+        schema, batches = passed_through(scored, dictionaries=stream or destination.format == "parquet")
+        write_batches(schema, batches, destination.format, sink, stream=stream)
+
+    def screen(console: "Console") -> Iterator["RenderableType"]:
+        from olmorl_cli.display.screens import answers_screen
+
+        return answers_screen(scored, answers_table(scored), console)
+
+    write_result(destination, write, screen)
+
+
+@app.command()
+def groups(
+    context: typer.Context,
+    files: options.Files = None,
+    group: options.Group = None,
+    group_size: options.GroupSize = None,
+    step: options.Step = None,
+    reward: options.Reward = None,
+    advantage: options.Advantage = None,
+    recipe: options.RecipeName = "olmorl",
+    invalid: options.Invalid = "error",
+    format: options.Format = None,
+    output: options.Output = None,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """Every group's statistics and kept flag.
+
+    One row a group, in order of first appearance. The columns are step (where there is one), group, size, mean, std (the
+    population's), min, max and kept.
+    """
+    from olmorl_cli.results import groups_table
+    from olmorl_cli.rollouts.writer import write_table
+
+    selection = selection_of(context.params)
+    scored, destination = _score(files, selection, Overrides().over(recipe), invalid, (format, output, quiet))
+    table = groups_table(scored)
+
+    def screen(console: "Console") -> Iterator["RenderableType"]:
+        from olmorl_cli.display.screens import groups_screen
+
+        return groups_screen(scored, table, console)
+
+    write_result(destination, lambda sink, stream: write_table(table, destination.format, sink, stream=stream), screen)
+
+
+def _objectives(
+    files: list[str] | None,
+    selection: "Selection",
+    recipes: Sequence["Recipe"],
+    by: str | None,
+    invalid: str,
+    place: tuple[str | None, str | None, bool],
+    own_advantages: bool,
+    first: str | None = None,
+) -> None:
+    """Score the objective under the recipes and send its rows to their destination."""
+    from olmorl_cli.rollouts.opening import OPTIONAL, open_rollouts
+    from olmorl_cli.rollouts.writer import write_records
+    from olmorl_cli.scoring import score_objective
+
+    skip = parse_choice("--invalid", invalid, ("error", "skip")) == "skip"
+    required = frozenset[str]().union(*(recipe.needs for recipe in recipes))
+    needs = {"group", "step", "reward", "mask", "logp_old", "logp_sampler", *required}
+    if own_advantages or selection.of("advantage"):
+        needs.add("advantage")
+    optional = (OPTIONAL | {"logp_old"}) - required
+    rollouts = open_rollouts(files or (), selection, frozenset(needs), optional)
+    if by is not None and ("step" not in rollouts.choices or by not in ("step", *rollouts.choices["step"].columns)):
+        raise InputError(
+            f"{rollouts.files[0].name}: cannot give one row for each {by}: --by takes step, and needs a column of the step."
+            " Name it with --step COL"
+        )
+    destination = destination_of(*place, rollouts.sources)
+    with progress_bar(destination.quiet, rollouts.rows) as progress:
+        results: list[Objective] = score_objective(rollouts, recipes, by_step=by is not None, skip=skip, progress=progress)
+    if destination.format != "table":
+        say_columns(destination.quiet, rollouts)
+    say(destination.quiet, list(dict.fromkeys(note for result in results for note in result.notes)))
+    records = [row for result in results for row in result.rows]
+    if first is not None:
+        records = [{first: row[first]} | row for row in records]
+
+    def screen(console: "Console") -> Iterator["RenderableType"]:
+        from olmorl_cli.display.screens import objective_screen
+
+        return objective_screen(results, console)
+
+    write_result(destination, lambda sink, stream: write_records(records, destination.format, sink, stream=stream), screen)
+
+
+@app.command()
+def objective(
+    context: typer.Context,
+    files: options.Files = None,
+    group: options.Group = None,
+    group_size: options.GroupSize = None,
+    step: options.Step = None,
+    reward: options.Reward = None,
+    advantage: options.Advantage = None,
+    logp_new: options.LogpNew = None,
+    logp_old: options.LogpOld = None,
+    logp_sampler: options.LogpSampler = None,
+    logp_ref: options.LogpRef = None,
+    mask: options.Mask = None,
+    recipe: options.RecipeName = "olmorl",
+    normalize_std: options.NormalizeStd = None,
+    eps_low: options.EpsLow = None,
+    eps_high: options.EpsHigh = None,
+    aggregation: options.Aggregation = None,
+    sampler_cap: options.SamplerCap = None,
+    keep_zero_signal: options.KeepZeroSignal = False,
+    by: options.By = None,
+    invalid: options.Invalid = "error",
+    format: options.Format = None,
+    output: options.Output = None,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """The objective and its diagnostics.
+
+    objective counts the tokens of kept groups, objective_all_groups those of all. clip_low is the share of counted tokens
+    with ratio < 1 - eps_low and advantage < 0, clip_high with ratio > 1 + eps_high and advantage > 0; approx_kl is the mean
+    of (ratio - 1) - log ratio.
+    """
+    selection = selection_of(context.params)
+    overrides = Overrides.of(context.params)
+    settings = overrides.over(recipe)
+    own = normalize_std is None and not _changes_advantages(settings)
+    _objectives(files, selection, [settings], by, invalid, (format, output, quiet), own)
+
+
+@app.command()
+def compare(
+    context: typer.Context,
+    files: options.Files = None,
+    group: options.Group = None,
+    group_size: options.GroupSize = None,
+    step: options.Step = None,
+    reward: options.Reward = None,
+    advantage: options.Advantage = None,
+    logp_new: options.LogpNew = None,
+    logp_old: options.LogpOld = None,
+    logp_sampler: options.LogpSampler = None,
+    logp_ref: options.LogpRef = None,
+    mask: options.Mask = None,
+    recipe: options.RecipeNames = None,
+    normalize_std: options.NormalizeStd = None,
+    eps_low: options.EpsLow = None,
+    eps_high: options.EpsHigh = None,
+    aggregation: options.Aggregation = None,
+    sampler_cap: options.SamplerCap = None,
+    keep_zero_signal: options.KeepZeroSignal = False,
+    invalid: options.Invalid = "error",
+    format: options.Format = None,
+    output: options.Output = None,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """The objective under several recipes, one a row.
+
+    The rollouts are read once for all of them.
+    """
+    selection = selection_of(context.params)
+    overrides = Overrides.of(context.params)
+    settings = [overrides.over(name) for name in recipe or COMPARED]
+    _objectives(files, selection, settings, None, invalid, (format, output, quiet), False, first="recipe")
+
+
+@app.command()
+def inspect(
+    context: typer.Context,
+    files: options.Files = None,
+    group: options.Group = None,
+    group_size: options.GroupSize = None,
+    step: options.Step = None,
+    reward: options.Reward = None,
+    advantage: options.Advantage = None,
+    logp_new: options.LogpNew = None,
+    logp_old: options.LogpOld = None,
+    logp_sampler: options.LogpSampler = None,
+    logp_ref: options.LogpRef = None,
+    mask: options.Mask = None,
+    format: options.Format = None,
+    output: options.Output = None,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """What is in the files, and what is wrong with them.
+
+    Which column plays which role and why, the numbers of files, answers, groups and tokens, and the problems found; the
+    exit code is 1 if one of them is an error.
+    """
+    from olmorl_cli.inspection import ROLES, inspect_rollouts
+    from olmorl_cli.rollouts.opening import OPTIONAL, open_rollouts
+    from olmorl_cli.rollouts.writer import write_records
+
+    selection = selection_of(context.params)
+    optional = OPTIONAL | {role for role in ROLES if role.startswith("logp")}
+    rollouts = open_rollouts(files or (), selection, ROLES, optional)
+    destination = destination_of(format, output, quiet, rollouts.sources)
+    with progress_bar(quiet, rollouts.rows) as progress:
+        inspection = inspect_rollouts(rollouts, progress)
+
+    def screen(console: "Console") -> Iterator["RenderableType"]:
+        from olmorl_cli.display.screens import inspection_screen
+
+        return inspection_screen(inspection, console)
+
+    def write(sink: IO[bytes], stream: bool) -> None:
+        write_records([inspection.record], destination.format, sink, stream=stream)
+
+    write_result(destination, write, screen)
+    if not inspection.acceptable:
+        raise typer.Exit(ExitCode.BAD_DATA)
+
+
+@app.command()
+def sample(
+    output: Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="The Parquet file to write.")],
+    steps: Annotated[str, typer.Option("--steps", metavar="N", help="Training steps.")] = "8",
+    prompts: Annotated[str, typer.Option("--prompts", metavar="N", help="Prompts a step.")] = "32",
+    group_size: Annotated[str, typer.Option("--group-size", metavar="N", help="Answers a prompt.")] = "8",
+    tokens: Annotated[str, typer.Option("--tokens", metavar="N", help="Mean tokens an answer.")] = "64",
+    seed: Annotated[str, typer.Option("--seed", metavar="N", help="Of the random numbers.")] = "0",
+    debug: options.Debug = False,
+) -> None:
+    """Synthetic rollouts, to try and to measure with.
+
+    STEPS x PROMPTS x GROUP SIZE answers are written to a Parquet file with the columns of sample_data.
+    """
+    from olmorl_cli.options import parse_count
+    from olmorl_cli.rollouts.target import check_target, open_target
+    from olmorl_cli.rollouts.writer import write_batches
+    from olmorl_cli.sample import SCHEMA, Shape, sample_batches
+
+    shape = Shape(
+        steps=parse_count("--steps", steps),
+        prompts=parse_count("--prompts", prompts),
+        group_size=parse_count("--group-size", group_size),
+        tokens=parse_count("--tokens", tokens),
+        seed=parse_count("--seed", seed, least=0),
+    )
+    check_target(output, [])
+    with open_target(output, whole=False) as sink:
+        write_batches(SCHEMA, sample_batches(shape), "parquet", sink, stream=False)
+
+
+def _changes_advantages(recipe: "Recipe") -> bool:
+    """Whether the recipe asks for other advantages than the default one."""
+    from olmorl_cli.core.recipes import Recipe
+    from olmorl_cli.results import ADVANTAGE_FIELDS
+
+    return any(getattr(recipe, field) != getattr(Recipe(), field) for field in ADVANTAGE_FIELDS)
+
+
+@app.callback(invoke_without_command=True)
+def olmorl(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+) -> None:
+    """Options of the program itself."""
+    if version:
+        typer.echo(f"olmorl {__version__}")
+        raise typer.Exit()
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(ExitCode.FAILED)

@@ -1,0 +1,163 @@
+"""The objective: reductions of the per-answer sums."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from olmorl_cli.core.advantages import numbers
+from olmorl_cli.core.recipes import Recipe
+from olmorl_cli.core.sums import FloatArray, IntArray, exact_means, exact_sums
+from olmorl_cli.core.tokens import BoolArray, TermSums, Tokens, term_sums
+
+MOST = float(np.finfo(np.float64).max)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Who belongs to what; answers are N, groups P, batches B (the steps, where results are asked by step).
+
+    Attributes:
+        groups: int (N,), the group of each answer.
+        batch_of_group: int (P,), the batch of each group.
+        batches: their number, B.
+    """
+
+    groups: IntArray
+    batch_of_group: IntArray
+    batches: int = 1
+
+    @property
+    def answers(self) -> IntArray:
+        """The batch of each answer, int (N,)."""
+        return self.batch_of_group[self.groups]
+
+
+def answer_terms(advantages: FloatArray, sums: TermSums) -> FloatArray:
+    """Σ over an answer's tokens of its surrogate terms, float64 (N,): A · Σ f(ρ), 0 where A is 0 whatever ρ is."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.where(advantages == 0.0, 0.0, advantages * np.where(advantages > 0.0, sums.if_positive, sums.if_negative))
+
+
+def aggregate(
+    terms: FloatArray, tokens: IntArray, counted: BoolArray, partition: Partition, aggregation: str, divisor: float | None
+) -> FloatArray:
+    """One number a batch from the answers' sums of terms.
+
+    Args:
+        terms: float64 (N,), each answer's sum over its real tokens.
+        tokens: int (N,), its real tokens; answers without one are in no divisor.
+        counted: bool (N,), the answers that take part.
+        partition: their groups and batches.
+        aggregation: of `recipes.CHOICES`; token_mean Σ/tokens (DAPO, arXiv 2503.14476, eq. 8; OlmoRL),
+            sequence_mean_of_token_mean (GRPO, arXiv 2402.03300, eq. 3), sum_over_constant Σ/divisor (Dr. GRPO,
+            arXiv 2503.20783), token_sum, sequence_mean_of_token_sum, and prompt_mean_of_token_mean (mean over groups of
+            the token mean inside each).
+        divisor: of sum_over_constant.
+
+    Returns:
+        float64 (B,), NaN for a batch without a counted real token. The same to the last bit for every order.
+    """
+    at = np.flatnonzero(counted & (tokens > 0))
+    terms, tokens, groups = terms[at], tokens[at], partition.groups[at]
+    batches, batch_of = partition.batches, partition.batch_of_group[groups]
+    codes = None if batches == 1 else batch_of
+    tokens_per_batch = np.bincount(batch_of, weights=tokens, minlength=batches)
+    if aggregation == "prompt_mean_of_token_mean":
+        number = partition.batch_of_group.size
+        tokens_per_group = np.bincount(groups, weights=tokens, minlength=number)
+        used = np.flatnonzero(tokens_per_group)
+        means = exact_means(terms, tokens_per_group, groups, number)[used]
+        batch_of = partition.batch_of_group[used]
+        values = exact_means(means, np.bincount(batch_of, minlength=batches), batch_of, batches)
+    elif aggregation == "token_mean":
+        values = exact_means(terms, tokens_per_batch, codes, batches)
+    elif aggregation == "sequence_mean_of_token_mean":
+        values = exact_means(terms / tokens, np.bincount(batch_of, minlength=batches), codes, batches)
+    elif aggregation == "sequence_mean_of_token_sum":
+        values = exact_means(terms, np.bincount(batch_of, minlength=batches), codes, batches)
+    else:
+        with np.errstate(over="ignore"):
+            values = exact_sums(terms, codes, batches) / (divisor if aggregation == "sum_over_constant" and divisor else 1.0)
+    return np.where(tokens_per_batch > 0, values, np.nan)
+
+
+def objective(
+    advantages: FloatArray, sums: TermSums, tokens: IntArray, counted: BoolArray, partition: Partition, recipe: Recipe
+) -> FloatArray:
+    """The recipe's objective of each batch, float64 (B,): the aggregated surrogate less the KL term.
+
+    Args as `aggregate`; `advantages` (N,) must be finite where counted.
+    """
+    terms = answer_terms(advantages, sums)
+    values = aggregate(terms, tokens, counted, partition, recipe.aggregation, recipe.divisor)
+    if recipe.kl is not None and recipe.kl_coefficient != 0.0:
+        penalty = aggregate(sums.kl, tokens, counted, partition, recipe.aggregation, recipe.divisor)
+        values = values - recipe.kl_coefficient * penalty
+    return values
+
+
+def olmorl_objective(
+    logp_new: npt.ArrayLike,
+    logp_old: npt.ArrayLike,
+    adv: npt.ArrayLike,
+    mask: npt.ArrayLike,
+    eps_low: float = 0.2,
+    eps_high: float = 0.272,
+) -> float:
+    """OlmoRL's objective (loss = -objective), OLMo 3 (arXiv 2512.13961, section 4.4.1, eq. 1, without the sampler's cap):
+
+        J = Σ_i Σ_t min(ρ_it A_i, clip(ρ_it, 1 - eps_low, 1 + eps_high) A_i) / Σ_i |y_i|,   ρ = exp(logp_new - logp_old)
+
+    Both sums run over real tokens. Trainers disagree on the bounds: 0.2 below and 0.272 above are OLMo 3's, DAPO takes
+    0.28, GRPO 0.2 on both sides. Groups without signal are the caller's to leave out.
+
+    Args:
+        logp_new, logp_old: (N, T) of any float type, log-probs in nats; what stands where the mask is 0 never matters.
+        adv: (N,), advantage of each answer.
+        mask: (N, T) of bool, int or float; a token is real where it is not 0.
+        eps_low: in [0, 1].
+        eps_high: in [0, inf), finite.
+
+    Returns:
+        The objective, in the unit of the advantages. ρ may overflow at a real token: A > 0 gives (1 + eps_high) A, A = 0
+        gives 0, A < 0 gives -inf.
+
+    Raises:
+        ValueError: wrong rank or shapes, no real token, NaN log-prob (or both of them -inf) at a real token, bounds
+            outside their intervals, an advantage that is not finite, NaN in the mask.
+
+    >>> round(olmorl_objective([[0.0, -1.0]], [[-0.223143551314, -1.0]], [1.0], [[1, 1]]), 9)
+    1.125
+    """
+    new, old = numbers("logp_new", logp_new), numbers("logp_old", logp_old)
+    advantages, marks = numbers("adv", adv), numbers("mask", mask)
+    real = marks != 0.0
+    if new.ndim != 2:
+        raise ValueError(f"logp_new must be of rank 2 (answers, tokens), got shape {new.shape}")
+    for name, array, shape in (("logp_old", old, new.shape), ("mask", real, new.shape), ("adv", advantages, new.shape[:1])):
+        if array.shape != shape:
+            raise ValueError(f"{name} must have shape {shape} beside logp_new of shape {new.shape}, got {array.shape}")
+    for name, bound, most in (("eps_low", eps_low, 1.0), ("eps_high", eps_high, np.inf)):
+        if isinstance(bound, bool) or not isinstance(bound, int | float | np.number) or not 0.0 <= bound <= min(most, MOST):
+            raise ValueError(f"{name} must be a finite number in [0, {'inf)' if most == np.inf else '1]'}, got {bound!r}")
+    if not np.isfinite(advantages).all():
+        at = int(np.flatnonzero(~np.isfinite(advantages))[0])
+        raise ValueError(f"adv must be finite, got {advantages[at]} at index {at}")
+    if np.isnan(marks).any():
+        raise ValueError(f"mask must not be NaN, got NaN at {tuple(np.argwhere(np.isnan(marks))[0].tolist())}")
+    lengths = real.sum(axis=1)
+    if not lengths.any():
+        raise ValueError("mask must mark at least one real token, got none")
+    for name, array in (("logp_new", new), ("logp_old", old)):
+        if (wrong := np.argwhere(np.isnan(array) & real)).size:
+            answer, token = wrong[0]
+            raise ValueError(f"{name} must not be NaN at a real token, got NaN at answer {answer}, token {token}")
+    if (wrong := np.argwhere(np.isinf(new) & (new == old) & real)).size:
+        answer, token = wrong[0]
+        raise ValueError(f"logp_new and logp_old must not both be {new[answer, token]} at answer {answer}, token {token}")
+    tokens = Tokens(np.concatenate(([0], np.cumsum(lengths))), new[real], old[real])
+    recipe = Recipe(eps_low=float(eps_low), eps_high=float(eps_high))
+    one = Partition(np.zeros(lengths.size, dtype=np.int64), np.zeros(1, dtype=np.int64))
+    counted = np.ones(lengths.size, dtype=np.bool_)
+    return float(objective(advantages, term_sums(tokens, recipe.terms), lengths, counted, one, recipe)[0])

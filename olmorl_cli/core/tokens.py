@@ -1,0 +1,324 @@
+"""From tokens to answers: the per-answer sums that everything else reduces.
+
+Every surrogate here is A · f(ρ), with one f for A > 0 and one for A < 0, and does nothing else with A than choose. So an
+answer's sum of terms is A times a sum that needs no advantage, and one pass over the tokens serves every recipe whose
+`Terms` are equal, whatever its advantages, groups and aggregation.
+
+Tokens are flat: the real tokens of one answer after those of the answer before it, cut by offsets, never padded.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from olmorl_cli.core.recipes import Terms
+from olmorl_cli.core.sums import FloatArray, IntArray
+
+Floats = npt.NDArray[np.floating[Any]]
+BoolArray = npt.NDArray[np.bool_]
+
+_FAR = -0.5
+"""Below this log-ratio exp(d) is taken anew: 1 + expm1(d) has lost bits by then."""
+_LARGE = 8.0
+"""Above this |log-ratio| the rounding error of the difference of two doubles is put back into the ratio."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The real tokens of n answers, T in all; log-probs in nats, of any float type.
+
+    Attributes:
+        offsets: int (n + 1,), offsets[0] = 0; answer i has tokens offsets[i] .. offsets[i + 1] - 1.
+        new: (T,).
+        old, sampler, reference: (T,), or None where the input has no such column.
+        has_sampler: bool (n,), false for an answer without sampler log-probs (its entries then stand for nothing).
+    """
+
+    offsets: IntArray
+    new: Floats
+    old: Floats | None = None
+    sampler: Floats | None = None
+    reference: Floats | None = None
+    has_sampler: BoolArray | None = None
+
+
+class _Sums:
+    """Arrays of one value an answer that can be made empty and filled part by part."""
+
+    @classmethod
+    def empty(cls, answers: int) -> Self:
+        """What `answers` answers without a token have."""
+        return cls(
+            **{
+                f.name: np.full(answers, f.metadata.get("start", 0), dtype=np.float64 if f.type is FloatArray else np.int64)
+                for f in dataclasses.fields(cls)  # type: ignore[arg-type]
+            }
+        )
+
+    def put(self, first: int, part: Self) -> None:
+        """Write `part` over the answers from row `first` on."""
+        for f in dataclasses.fields(part):  # type: ignore[arg-type]
+            values = getattr(part, f.name)
+            getattr(self, f.name)[first : first + values.size] = values
+
+
+@dataclass(frozen=True)
+class TermSums(_Sums):
+    """What one `Terms` makes of each answer; every array is (n,).
+
+    Attributes:
+        if_positive: Σ f(ρ) as it counts where A > 0.
+        if_negative: Σ f(ρ) as it counts where A < 0.
+        below, above: tokens with ρ < 1 - eps_low, with ρ > 1 + eps_high.
+        ratio: Σ ρ.
+        ratio_min, ratio_max: of ρ; inf and -inf without tokens.
+        k3: Σ (ρ - 1) - log ρ.
+        cut: tokens whose weight w lies outside [sampler_low, sampler_cap].
+        kl: Σ of the KL estimator.
+    """
+
+    if_positive: FloatArray
+    if_negative: FloatArray
+    below: IntArray
+    above: IntArray
+    ratio: FloatArray
+    ratio_min: FloatArray = dataclasses.field(metadata={"start": np.inf})
+    ratio_max: FloatArray = dataclasses.field(metadata={"start": -np.inf})
+    k3: FloatArray
+    cut: IntArray
+    kl: FloatArray
+
+
+@dataclass(frozen=True)
+class SamplerSums(_Sums):
+    """Sampler against old, w = exp(logp_old - logp_sampler), of each answer; every array is (n,).
+
+    Attributes:
+        tokens: tokens that have a sampler log-prob.
+        weight, weight_squared: Σ w, Σ w².
+        weight_min, weight_max: of w; inf and -inf without tokens.
+        abs_diff: Σ |logp_old - logp_sampler|.
+    """
+
+    tokens: IntArray
+    weight: FloatArray
+    weight_squared: FloatArray
+    weight_min: FloatArray = dataclasses.field(metadata={"start": np.inf})
+    weight_max: FloatArray = dataclasses.field(metadata={"start": -np.inf})
+    abs_diff: FloatArray
+
+
+class Segments:
+    """Reductions over each answer's tokens. The sum of an answer depends on its own tokens alone."""
+
+    def __init__(self, offsets: IntArray) -> None:
+        self.lengths: IntArray = np.diff(offsets)
+        self.filled = np.flatnonzero(self.lengths)
+        self.starts = offsets[self.filled]
+
+    def _scatter(self, values: npt.NDArray[Any], start: float = 0.0) -> npt.NDArray[Any]:
+        if self.filled.size == self.lengths.size:
+            return values
+        full = np.full(self.lengths.size, start, dtype=values.dtype)
+        full[self.filled] = values
+        return full
+
+    def sum(self, per_token: Floats) -> FloatArray:
+        """Σ of each answer, float64 (n,)."""
+        return self._scatter(np.add.reduceat(per_token, self.starts)) if self.starts.size else np.zeros(self.lengths.size)
+
+    def count(self, flags: BoolArray) -> IntArray:
+        """Number of true flags of each answer, int64 (n,)."""
+        if not flags.any():
+            return np.zeros(self.lengths.size, dtype=np.int64)
+        return self._scatter(np.add.reduceat(flags.view(np.int8), self.starts, dtype=np.int64))
+
+    def min(self, per_token: Floats) -> FloatArray:
+        """Least value of each answer, inf where it has no token."""
+        if not self.starts.size:
+            return np.full(self.lengths.size, np.inf)
+        return self._scatter(np.minimum.reduceat(per_token, self.starts), np.inf)
+
+    def max(self, per_token: Floats) -> FloatArray:
+        """Greatest value of each answer, -inf where it has no token."""
+        if not self.starts.size:
+            return np.full(self.lengths.size, -np.inf)
+        return self._scatter(np.maximum.reduceat(per_token, self.starts), -np.inf)
+
+    def spread(self, per_answer: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Each answer's value at each of its tokens, (T,)."""
+        return np.repeat(per_answer, self.lengths)
+
+    def mean(self, per_token: Floats) -> FloatArray:
+        """Mean of each answer, 0 where it has no token."""
+        return self.sum(per_token) / np.maximum(self.lengths, 1)
+
+
+def term_sums(tokens: Tokens, terms: Terms) -> TermSums:
+    """The per-answer sums of `terms`.
+
+    With u = min(ρ, delta), l = 1 - eps_low, h = 1 + eps_high and c = dual_clip, ratio_clip's term is
+    min(uA, clip(ρ, l, h) A), and at least cA where A < 0, hence A f(ρ) with
+
+        A > 0: f = min(ρ, h, delta)        A < 0: f = min(max(ρ, l), max(h, delta), c)
+
+    and cispo's is A clip(ρ, l, h) logp_new. The sampler's weight multiplies f. Sources: PPO, arXiv 1707.06347, eq. 7;
+    dual clip, arXiv 1912.09729, eq. 5; CISPO, arXiv 2506.13585, eq. 4-5; GSPO, arXiv 2507.18071, eq. 5-7.
+    """
+    segments = Segments(tokens.offsets)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        weight, outside = _weights(tokens, terms, segments) if terms.sampler_mode != "none" else (None, None)
+        ratio, k3 = _ratios(tokens, terms, segments)
+        k3_sum = np.maximum(segments.sum(k3), 0.0)
+        work = k3  # done with: its memory serves the terms
+        high = terms.ratio_high if terms.delta is None else min(terms.ratio_high, terms.delta)
+        if terms.surrogate == "cispo":
+            np.clip(ratio, terms.ratio_low, terms.ratio_high, out=work)
+            np.multiply(work, tokens.new, out=work)
+            if_positive = if_negative = segments.sum(_weighted(work, weight))
+        else:
+            if_positive = segments.sum(_weighted(np.minimum(ratio, high, out=work), weight))
+            np.maximum(ratio, terms.ratio_low, out=work)
+            if (most := _most_if_negative(terms)) < np.inf:
+                np.minimum(work, most, out=work)
+            if_negative = segments.sum(_weighted(work, weight))
+        never = np.zeros(segments.lengths.size, dtype=np.int64)
+        return TermSums(
+            if_positive=if_positive,
+            if_negative=if_negative,
+            below=segments.count(ratio < terms.ratio_low),
+            above=segments.count(ratio > terms.ratio_high) if _reaches_high(terms) else never,
+            ratio=segments.sum(ratio),
+            ratio_min=segments.min(ratio),
+            ratio_max=segments.max(ratio),
+            k3=k3_sum,
+            cut=never if outside is None else segments.count(outside),
+            kl=_kl_sums(tokens, terms, segments),
+        )
+
+
+def _reaches_high(terms: Terms) -> bool:
+    """Whether the ratio, cut at delta, can lie above 1 + eps_high; cispo knows no delta."""
+    return terms.surrogate == "cispo" or terms.delta is None or terms.delta > terms.ratio_high
+
+
+def _most_if_negative(terms: Terms) -> float:
+    """The greatest f(ρ) where A < 0: min(max(h, delta), c)."""
+    return min(
+        np.inf if terms.delta is None else max(terms.ratio_high, terms.delta),
+        np.inf if terms.dual_clip is None else terms.dual_clip,
+    )
+
+
+def sampler_sums(tokens: Tokens) -> SamplerSums:
+    """How far the sampler's log-probs lie from the old ones, per answer."""
+    segments = Segments(tokens.offsets)
+    if tokens.old is None or tokens.sampler is None:
+        return SamplerSums.empty(segments.lengths.size)
+    if tokens.has_sampler is not None and not tokens.has_sampler.all():
+        present = segments.spread(tokens.has_sampler)
+        segments = Segments(np.concatenate(([0], np.cumsum(segments.lengths * tokens.has_sampler))))
+        old, sampler = tokens.old[present], tokens.sampler[present]
+    else:
+        old, sampler = tokens.old, tokens.sampler
+    with np.errstate(over="ignore", under="ignore"):
+        log_weight = np.subtract(old, sampler, dtype=np.float64)
+        weight = np.exp(log_weight)
+        return SamplerSums(
+            tokens=segments.lengths,
+            weight=segments.sum(weight),
+            weight_min=segments.min(weight),
+            weight_max=segments.max(weight),
+            abs_diff=segments.sum(np.abs(log_weight, out=log_weight)),
+            weight_squared=segments.sum(np.multiply(weight, weight, out=weight)),
+        )
+
+
+def _ratios(tokens: Tokens, terms: Terms, segments: Segments) -> tuple[FloatArray, FloatArray]:
+    """ρ and (ρ - 1) - log ρ of each token, float64 (T,)."""
+    base = tokens.old if terms.ratio == "old" else tokens.sampler
+    if base is None:
+        raise ValueError(f"the ratio against {terms.ratio} needs logp_{terms.ratio}")
+    log_ratio = np.subtract(tokens.new, base, dtype=np.float64)
+    lost = None
+    if terms.ratio_level == "sequence_mean":
+        log_ratio = segments.spread(segments.mean(log_ratio))
+    elif tokens.new.dtype == base.dtype == np.float64:
+        lost = _lost_bits(tokens.new, base, log_ratio)
+    if terms.log_ratio_low is not None or terms.log_ratio_high is not None:
+        np.clip(log_ratio, terms.log_ratio_low, terms.log_ratio_high, out=log_ratio)
+        lost = None
+    growth = np.expm1(log_ratio)  # keeps the digits of ρ - 1 that 1 + growth rounds away
+    ratio = growth + 1.0
+    if (far := np.flatnonzero(log_ratio < _FAR)).size:
+        ratio[far] = np.exp(log_ratio[far])
+    k3 = np.subtract(growth, log_ratio, out=growth)
+    if lost is not None:
+        at, error = lost
+        ratio[at] *= 1.0 + error
+        k3[at] = ratio[at] - 1.0 - log_ratio[at]
+    return ratio, k3
+
+
+def _lost_bits(a: Floats, b: Floats, difference: FloatArray) -> tuple[IntArray, FloatArray] | None:
+    """Where |a - b| is large: the places, and the rounding errors of fl(a - b) (Knuth's TwoSum)."""
+    if difference.size == 0 or -_LARGE <= difference.min() <= difference.max() <= _LARGE:
+        return None
+    at = np.flatnonzero((np.abs(difference) > _LARGE) & np.isfinite(difference))
+    x, y, total = a[at], -b[at], difference[at]
+    back = total - x
+    return at, (x - (total - back)) + (y - back)
+
+
+def _weights(tokens: Tokens, terms: Terms, segments: Segments) -> tuple[FloatArray, BoolArray]:
+    """The factor of each token's term, float64 (T,), and where w lies outside its bounds, bool (T,)."""
+    if tokens.old is None or tokens.sampler is None:
+        raise ValueError("a sampler correction needs logp_old and logp_sampler")
+    log_weight = np.subtract(tokens.old, tokens.sampler, dtype=np.float64)
+    if terms.sampler_level == "sequence_product":
+        log_weight = segments.spread(segments.sum(log_weight))
+    elif terms.sampler_level == "sequence_geometric_mean":
+        log_weight = segments.spread(segments.mean(log_weight))
+    if terms.sampler_log_clamp is not None:
+        np.clip(log_weight, -terms.sampler_log_clamp, terms.sampler_log_clamp, out=log_weight)
+    weight = np.exp(log_weight, out=log_weight)
+    low = 0.0 if terms.sampler_low is None else terms.sampler_low
+    cap = np.inf if terms.sampler_cap is None else terms.sampler_cap
+    outside = (weight < low) | (weight > cap)
+    if terms.sampler_mode == "truncate":
+        np.clip(weight, low, cap, out=weight)
+    elif terms.sampler_mode == "mask":
+        weight[outside] = 0.0
+    else:
+        weight = (~outside).astype(np.float64)
+    if tokens.has_sampler is not None and not tokens.has_sampler.all():
+        absent = ~segments.spread(tokens.has_sampler)
+        weight[absent], outside[absent] = 1.0, False
+    return weight, outside
+
+
+def _weighted(values: FloatArray, weight: FloatArray | None) -> FloatArray:
+    """Multiply `values` by the weight in place: 0 wherever the weight is 0, also beside an infinite value."""
+    if weight is not None:
+        np.multiply(values, weight, out=values)
+        values[weight == 0.0] = 0.0
+    return values
+
+
+def _kl_sums(tokens: Tokens, terms: Terms, segments: Segments) -> FloatArray:
+    """Σ of the KL estimator of each answer, d = logp_new - logp_ref: k1 d, k2 d²/2, k3 exp(-d) - 1 + d, abs |d|."""
+    if terms.kl is None:
+        return np.zeros(segments.lengths.size)
+    if tokens.reference is None:
+        raise ValueError("a KL term needs logp_ref")
+    d = np.subtract(tokens.new, tokens.reference, dtype=np.float64)
+    if terms.kl == "k2":
+        d = d * d / 2.0
+    elif terms.kl == "k3":
+        d = np.expm1(-d) + d
+    elif terms.kl == "abs":
+        d = np.abs(d)
+    return segments.sum(d)

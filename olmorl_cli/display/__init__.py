@@ -1,0 +1,1 @@
+"""Results to a person's eyes: the only place that knows rich."""

@@ -1,0 +1,86 @@
+"""Text for a terminal: data shown as what it is, numbers short, bars that any encoding can draw."""
+
+import io
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from olmorl_cli.errors import visible
+
+_WIDE = 10_000
+"""Columns of a table that goes into a pipe or file: nothing is cut or folded there."""
+
+EIGHTHS = " ▏▎▍▌▋▊▉█"
+LEVELS = "▁▂▃▄▅▆▇█"
+
+
+def plain(value: object, style: str = "") -> Text:
+    """Data as rich text that is never read as markup."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return Text(visible(text), style=style, overflow="fold")
+
+
+def number(value: float | int | None) -> str:
+    """A number in up to six digits; a dash for None and NaN."""
+    if value is None or value != value:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
+
+def share(part: float, whole: float) -> str:
+    """A percentage of a whole."""
+    return f"{100.0 * part / whole:.1f} %" if whole else "-"
+
+
+def bar(fraction: float, width: int, console: Console) -> str:
+    """A horizontal bar, `fraction` of `width` characters long."""
+    filled = max(0.0, min(1.0, fraction)) * width
+    if not draws_blocks(console):
+        return ("#" * round(filled)).ljust(width, ".")
+    whole = int(filled)
+    rest = EIGHTHS[int((filled - whole) * 8)] if whole < width else ""
+    return ("█" * whole + rest).ljust(width)[:width]
+
+
+def sparks(counts: Iterable[int], console: Console) -> str:
+    """A histogram, one character a bin."""
+    values = list(counts)
+    most = max(values, default=0)
+    if not draws_blocks(console):
+        return " ".join(map(str, values))
+    return "".join(" " if value == 0 else LEVELS[min(7, value * 8 // (most + 1))] for value in values)
+
+
+def draws_blocks(console: Console) -> bool:
+    """Whether the console's encoding has block characters."""
+    try:
+        (EIGHTHS + LEVELS).encode(console.encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def console_for(stream: TextIO) -> Console:
+    """A console on `stream`: as wide as the terminal, or as wide as its tables need in a pipe."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")
+    wide: dict[str, Any] = {} if stream.isatty() else {"width": _WIDE, "height": 100}
+    return Console(file=stream, highlight=False, emoji=False, markup=False, **wide)
+
+
+def show(renderables: Iterable[RenderableType], stream: TextIO | None = None) -> None:
+    """Print to `stream`, standard output by default; spaces at the ends of lines are dropped in a pipe."""
+    stream = stream or sys.stdout
+    console = console_for(stream)
+    if stream.isatty():
+        for renderable in renderables:
+            console.print(renderable)
+        return
+    with console.capture() as captured:
+        for renderable in renderables:
+            console.print(renderable)
+    stream.write("\n".join(line.rstrip() for line in captured.get().split("\n")))

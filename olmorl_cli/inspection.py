@@ -1,0 +1,129 @@
+"""What is in the files: which column plays which role, how many of everything, and what is wrong."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from olmorl_cli.core.advantages import group_statistics
+from olmorl_cli.errors import Kind, Problems
+from olmorl_cli.rollouts.answers import read_answers
+from olmorl_cli.rollouts.files import DataFile, Fragment
+from olmorl_cli.rollouts.rollouts import Rollouts
+from olmorl_cli.rollouts.token_batches import token_blocks, token_columns
+from olmorl_cli.scoring import Progress, ascending
+
+ROLES = frozenset(
+    {"group", "step", "reward", "advantage", "answer", "logp_new", "logp_old", "logp_sampler", "logp_ref", "mask"}
+)
+"""Roles that are looked for; only the group and the reward must be there."""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What was found.
+
+    Attributes:
+        rollouts: the input.
+        record: the figures, by the keys that results have.
+        problems: what is wrong, or worth knowing.
+    """
+
+    rollouts: Rollouts
+    record: dict[str, Any]
+    problems: Problems
+
+    @property
+    def acceptable(self) -> bool:
+        """Whether the data can be scored as they are."""
+        return not self.problems.errors
+
+
+def inspect_rollouts(rollouts: Rollouts, progress: Progress | None = None) -> Inspection:
+    """Read every column that matters, count, and gather what is wrong.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    table = read_answers(rollouts, skip=False)
+    problems = table.problems
+    statistics = group_statistics(table.scores, table.groups, table.step_of_group.size)
+    tokens = _tokens(rollouts, problems, progress)
+    _remark(rollouts, problems, statistics.size)
+    sizes, counts = np.unique(statistics.size, return_counts=True)
+    record = {
+        "files": [file.name for file in rollouts.files],
+        "format": sorted({file.kind for file in rollouts.files}),
+        "answers": int(table.groups.size),
+        "groups": int(statistics.size.size),
+        "kept_groups": int(statistics.kept.sum()),
+        "group_sizes": {str(size): count for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)},
+        "steps": None,
+        "tokens": tokens,
+        "columns": rollouts.columns(),
+        "problems": [problem_record(kind) for kind in problems.kinds()],
+    }
+    if table.steps is not None and len(table.steps):
+        order = list(ascending(table.steps, len(table.steps)))
+        first, last = table.steps[order[0]].as_py(), table.steps[order[-1]].as_py()
+        record["steps"] = {"count": len(order), "first": first, "last": last}
+    return Inspection(rollouts, record, problems)
+
+
+def problem_record(kind: Kind) -> dict[str, Any]:
+    """A kind of problem as results show it; what to do is the end of the message."""
+    places = [
+        {"row": place.row} | ({} if place.token is None else {"token": place.token}) for place in kind.places
+    ]  # fmt: skip
+    return {
+        "code": kind.code,
+        "severity": kind.severity,
+        "count": kind.count,
+        "where": {"file": kind.file, "places": places},
+        "message": kind.line().removeprefix(f"{kind.file}: "),
+    }
+
+
+def _tokens(rollouts: Rollouts, problems: Problems, progress: Progress | None) -> int | None:
+    """Real tokens with sound log-probs; None without a column of log-probs. Adds what is wrong with the others."""
+    if not any(role.startswith("logp") for role in rollouts.choices):
+        return None
+
+    def work(file: DataFile, fragment: Fragment) -> tuple[int, Problems]:
+        wrong, columns = Problems(), token_columns(rollouts, file)
+        blocks = token_blocks(file, fragment, columns, True, wrong, "error")
+        return sum(int(tokens.offsets[-1]) for _, tokens in blocks), wrong
+
+    total = 0
+    for fragment, (count, wrong) in zip(rollouts.fragments, rollouts.map(work), strict=True):
+        total += count
+        problems.merge(wrong)
+        if progress is not None:
+            progress(fragment.rows)
+    return total
+
+
+def _remark(rollouts: Rollouts, problems: Problems, sizes: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+    """Add what is no fault of the data, but may be one of their reading."""
+    file = rollouts.files[0].name if len(rollouts.files) == 1 else f"{len(rollouts.files)} files"
+    if sizes.size > 1 and (sizes == 1).all():
+        problems.add(
+            "single_answer_groups",
+            "every group has one answer, so every advantage is 0",
+            "Perhaps the group column is a wrong one: name another with --group",
+            file=file,
+            places=[],
+            count=sizes.size,
+            severity="warning",
+        )
+    for role, choice in rollouts.choices.items():
+        if choice.others:
+            problems.add(
+                "other_columns",
+                f"{', '.join(choice.columns)} was taken for the {role}, {', '.join(choice.others)} could have been",
+                f"Name another with --{role.replace('_', '-')}",
+                file=file,
+                places=[],
+                count=len(choice.others),
+                severity="note",
+            )

@@ -1,0 +1,261 @@
+"""Command-line options: one declaration each, shared by the commands, and the reading of their values."""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import typer
+
+from olmorl_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from olmorl_cli.core.recipes import Recipe
+    from olmorl_cli.rollouts.rollouts import Selection
+
+_INPUT, _SCORING, _OUTPUT = "Input", "Scoring", "Output"
+
+Files = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[FILES]...",
+        help="Parquet, Arrow or JSON Lines files, folders or patterns; - is standard input. Without any: standard input if"
+        " it is a pipe, else $OLMORL_ROLLOUTS, else ./rollouts.parquet.",
+        show_default=False,
+    ),
+]
+Group = Annotated[
+    list[str] | None,
+    typer.Option("--group", metavar="COL", help="Column that tells an answer's group (repeatable).", show_default=False),
+]
+GroupSize = Annotated[
+    str | None,
+    typer.Option("-G", "--group-size", metavar="N", help="Groups are N consecutive rows.", show_default=False),
+]
+Step = Annotated[
+    str | None,
+    typer.Option("--step", metavar="COL", help="Column of the training step, part of the group's key.", show_default=False),
+]
+Reward = Annotated[
+    list[str] | None,
+    typer.Option("--reward", metavar="COL", help="Column of the reward (repeatable: their sum).", show_default=False),
+]
+Advantage = Annotated[
+    str | None,
+    typer.Option("--advantage", metavar="COL", help="Take the advantages from this column.", show_default=False),
+]
+LogpNew = Annotated[
+    str | None,
+    typer.Option("--logp-new", metavar="COL", help="Column of the trained policy's log-probs.", show_default=False),
+]
+LogpOld = Annotated[
+    str | None,
+    typer.Option("--logp-old", metavar="COL", help="Column of the log-probs before the update.", show_default=False),
+]
+LogpSampler = Annotated[
+    str | None,
+    typer.Option("--logp-sampler", metavar="COL", help="Column of the inference engine's log-probs.", show_default=False),
+]
+LogpRef = Annotated[
+    str | None,
+    typer.Option("--logp-ref", metavar="COL", help="Column of the reference policy's log-probs.", show_default=False),
+]
+Mask = Annotated[
+    str | None,
+    typer.Option(
+        "--mask", metavar="COL", help="Column that marks real tokens; without one every token is real.", show_default=False
+    ),
+]
+Invalid = Annotated[
+    str,
+    typer.Option(
+        "--invalid",
+        metavar="error|skip",
+        help="What cannot be scored is refused, all of it gathered first, or left out and counted.",
+    ),
+]
+RecipeName = Annotated[
+    str,
+    typer.Option("--recipe", metavar="NAME|FILE.toml", help="Scoring settings; the options below win over them."),
+]
+RecipeNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--recipe",
+        metavar="NAME|FILE.toml",
+        help="Scoring settings, a row each (repeatable); the options below win over them. [default: olmorl, grpo, dapo,"
+        " dr-grpo, gspo, cispo]",
+        show_default=False,
+    ),
+]
+NormalizeStd = Annotated[
+    bool | None,
+    typer.Option(
+        "--normalize-std/--no-normalize-std",
+        help="Divide advantages by their group's standard deviation.",
+        show_default=False,
+    ),
+]
+EpsLow = Annotated[
+    str | None,
+    typer.Option("--eps-low", metavar="X", help="Lower clip: ratio above 1 - X. OlmoRL: 0.2.", show_default=False),
+]
+EpsHigh = Annotated[
+    str | None,
+    typer.Option("--eps-high", metavar="X", help="Upper clip: ratio below 1 + X. OlmoRL: 0.272.", show_default=False),
+]
+Aggregation = Annotated[
+    str | None,
+    typer.Option(
+        "--aggregation",
+        metavar="HOW",
+        help="token_mean (OlmoRL), token_sum, sequence_mean_of_token_mean, sequence_mean_of_token_sum or"
+        " prompt_mean_of_token_mean.",
+        show_default=False,
+    ),
+]
+SamplerCap = Annotated[
+    str | None,
+    typer.Option(
+        "--sampler-cap", metavar="X", help="Weight tokens by min(old / sampler probability, X).", show_default=False
+    ),
+]
+KeepZeroSignal = Annotated[
+    bool, typer.Option("--keep-zero-signal", help="Count groups whose rewards are all identical too.")
+]
+By = Annotated[str | None, typer.Option("--by", metavar="step", help="One row for each step.", show_default=False)]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "-f",
+        "--format",
+        metavar="table|jsonl|csv|parquet|arrow",
+        help="[default: by the suffix of -o; table on a terminal, else jsonl]",
+        show_default=False,
+    ),
+]
+Output = Annotated[
+    str | None,
+    typer.Option("-o", "--output", metavar="FILE", help="Write there instead of to standard output.", show_default=False),
+]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No notes and no progress on standard error.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+_DECIMAL = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
+
+
+def parse_number(
+    option: str, text: str, *, above: float | None = None, least: float = 0.0, most: float | None = None
+) -> float:
+    """The finite number that an option's value writes.
+
+    Args:
+        option: its name, for the message.
+        text: its value.
+        above, least, most: the interval, open at `above` if that is given.
+
+    Raises:
+        UsageError: it is none, or outside the interval.
+    """
+    end = "inf)" if most is None else f"{most:g}]"
+    allowed = f"a number in {f'({above:g}' if above is not None else f'[{least:g}'}, {end}"
+    value = float(text) if _DECIMAL.fullmatch(text) else float("nan")
+    fits = value > above if above is not None else value >= least
+    if not (fits and value < float("inf") and (most is None or value <= most)):
+        raise UsageError(f"{option} takes {allowed}, got {text!r}")
+    return value
+
+
+def parse_count(option: str, text: str, least: int = 1) -> int:
+    """The whole number that an option's value writes.
+
+    Raises:
+        UsageError: it is none, or below `least`.
+    """
+    if not re.fullmatch(r"\d{1,12}", text, re.ASCII) or int(text) < least:
+        raise UsageError(f"{option} takes a whole number of at least {least}, got {text!r}")
+    return int(text)
+
+
+def parse_choice(option: str, text: str, allowed: tuple[str, ...]) -> str:
+    """An option's value out of a few words.
+
+    Raises:
+        UsageError: it is another.
+    """
+    if text not in allowed:
+        raise UsageError(f"{option} takes one of {', '.join(allowed)}, got {text!r}")
+    return text
+
+
+ROLES = ("group", "step", "reward", "advantage", "logp_new", "logp_old", "logp_sampler", "logp_ref", "mask")
+"""Options that name the column of a role, as parameters of the commands."""
+
+
+def selection_of(parameters: Mapping[str, Any]) -> "Selection":
+    """What a command's parameters say of the input.
+
+    Raises:
+        UsageError: they cannot be meant.
+    """
+    from olmorl_cli.rollouts.rollouts import Selection
+
+    given = {role: parameters[role] for role in ROLES if parameters.get(role) is not None}
+    columns = {role: (value,) if isinstance(value, str) else tuple(value) for role, value in given.items()}
+    for role, names in columns.items():
+        if "" in names:
+            raise UsageError(f"--{role.replace('_', '-')} takes the name of a column, got ''")
+    size = parameters.get("group_size")
+    if size is not None and columns.get("group"):
+        raise UsageError("-G and --group exclude each other: give the size of consecutive groups, or the column")
+    group_size = None if size is None else parse_count("-G, --group-size", size)
+    return Selection({role: names for role, names in columns.items() if names}, group_size)
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """Options that win over a recipe, as they were given."""
+
+    normalize_std: bool | None = None
+    eps_low: str | None = None
+    eps_high: str | None = None
+    aggregation: str | None = None
+    sampler_cap: str | None = None
+    keep_zero_signal: bool = False
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any]) -> Self:
+        """Those among a command's parameters."""
+        return cls(**{f.name: parameters[f.name] for f in dataclasses.fields(cls) if f.name in parameters})
+
+    def fields(self) -> dict[str, Any]:
+        """The recipe's fields that they set.
+
+        Raises:
+            UsageError: one has a value that is not allowed.
+        """
+        fields: dict[str, Any] = {}
+        if self.normalize_std is not None:
+            fields["scale"] = "group_std" if self.normalize_std else "none"
+        if self.eps_low is not None:
+            fields["eps_low"] = parse_number("--eps-low", self.eps_low, most=1.0)
+        if self.eps_high is not None:
+            fields["eps_high"] = parse_number("--eps-high", self.eps_high)
+        if self.aggregation is not None:
+            from olmorl_cli.core.recipes import CHOICES
+
+            allowed = tuple(str(word) for word in CHOICES["aggregation"])
+            fields["aggregation"] = parse_choice("--aggregation", self.aggregation, allowed)
+        if self.sampler_cap is not None:
+            fields["sampler_mode"] = "truncate"
+            fields["sampler_cap"] = parse_number("--sampler-cap", self.sampler_cap, above=0.0)
+        if self.keep_zero_signal:
+            fields["zero_signal_groups"] = "kept"
+        return fields
+
+    def over(self, name: str) -> "Recipe":
+        """The recipe called `name` with these options over it."""
+        from olmorl_cli.recipe_files import recipe_of
+
+        return recipe_of(name, self.fields())

@@ -1,0 +1,127 @@
+"""Results to their destination, and words to standard error."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING
+
+from olmorl_cli.errors import UsageError, visible
+from olmorl_cli.options import parse_choice
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from olmorl_cli.rollouts.rollouts import Rollouts
+    from olmorl_cli.rollouts.sources import Source
+    from olmorl_cli.scoring import Progress
+
+Screen = Callable[["Console"], Iterator["RenderableType"]]
+"""What a person sees of a result, on a given console."""
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where a result goes and in which format."""
+
+    format: str
+    output: str | None
+    quiet: bool
+
+    @property
+    def whole(self) -> bool:
+        """Whether standard output waits for the whole result: a cut binary file can look like a short one."""
+        return self.format in ("parquet", "arrow")
+
+
+def destination_of(format: str | None, output: str | None, quiet: bool, inputs: Sequence["Source"]) -> Destination:
+    """The destination that the options name.
+
+    Raises:
+        UsageError, OutputError: nothing can be written there.
+    """
+    from olmorl_cli.rollouts.target import FORMATS, check_target, format_of
+
+    if format is not None:
+        parse_choice("--format", format, FORMATS)
+    check_target(output, inputs)
+    terminal = output is None and sys.stdout is not None and sys.stdout.isatty()
+    chosen = format_of(output, format) if output is not None else format or ("table" if terminal else "jsonl")
+    if terminal and chosen in ("parquet", "arrow"):
+        raise UsageError(f"--format {chosen} is not for a terminal. Write to a file with -o, or into a pipe")
+    return Destination(chosen, output, quiet)
+
+
+def write_result(destination: Destination, write: Callable[[IO[bytes], bool], None], screen: Screen) -> None:
+    """Send a result to its destination: `write` for machine formats (its flag asks for a stream), `screen` for tables."""
+    from olmorl_cli.rollouts.target import open_target
+
+    if destination.format != "table":
+        with open_target(destination.output, whole=destination.whole) as sink:
+            write(sink, destination.output is None)
+        return
+    import io
+
+    from olmorl_cli.display.text import console_for, show
+
+    if destination.output is None:
+        with open_target(None, whole=False):
+            show(screen(console_for(sys.stdout)))
+        return
+    with open_target(destination.output, whole=False) as sink:
+        text = io.TextIOWrapper(sink, encoding="utf-8", write_through=True)
+        show(screen(console_for(text)), text)
+        text.detach()
+
+
+def say(quiet: bool, notes: Sequence[str]) -> None:
+    """Notes on standard error, a line each."""
+    if not quiet:
+        for note in notes:
+            print_error(f"olmorl: note: {note}")
+
+
+def print_error(line: str) -> None:
+    """One line on standard error, whatever its encoding and whatever the data put into it."""
+    if sys.stderr is None:
+        return
+    stream = sys.stderr
+    try:
+        stream.buffer.write((visible(line) + "\n").encode(stream.encoding or "utf-8", "backslashreplace"))
+        stream.flush()
+    except OSError:
+        discard(2)  # nobody can be told; the exit code still says it
+
+
+def discard(descriptor: int) -> None:
+    """Let what is still to be written to a standard stream go nowhere: Python would fail on it once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+
+
+def say_columns(quiet: bool, rollouts: "Rollouts") -> None:
+    """On a terminal, which column plays which role."""
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
+        return
+    shown = {role: "consecutive rows" if value is None else value for role, value in rollouts.columns().items()}
+    pairs = (f"{role} = {' + '.join(v) if isinstance(v, list) else v}" for role, v in shown.items())
+    print_error(f"olmorl: columns: {', '.join(pairs)}")
+
+
+@contextmanager
+def progress_bar(quiet: bool, total: int) -> Iterator["Progress | None"]:
+    """A bar on standard error, on a terminal only, gone at the end."""
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    console = Console(file=sys.stderr)
+    if console.is_dumb_terminal:
+        yield None
+        return
+    columns = (TextColumn("scoring"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda rows: progress.advance(task, rows)

@@ -1,0 +1,162 @@
+"""Scored answers and groups as Arrow tables, with the columns that the outputs have."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import types
+
+from olmorl_cli.errors import InputError
+from olmorl_cli.rollouts.files import DataFile
+from olmorl_cli.rollouts.provenance import Provenance
+from olmorl_cli.rollouts.texts import valid_texts
+from olmorl_cli.scoring import ScoredAnswers
+
+ADDED = ("advantage", "kept")
+"""Columns that Parquet and Arrow output of the answers add to the input's."""
+
+RESULTS = frozenset(["step", "row", "reward", "advantage", "kept", "size", "mean", "std", "min", "max"])
+"""Columns of results, which no group column can be called."""
+
+ADVANTAGE_FIELDS = ("center", "scale", "ddof", "std_eps", "size_1", "zero_std", "advantage_clip")
+
+
+def _ids(scored: ScoredAnswers, codes: npt.NDArray[np.int64], steps: npt.NDArray[np.int64]) -> dict[str, pa.Array]:
+    """The step and group columns of rows with these group and step codes, as dictionaries."""
+    columns: dict[str, pa.Array] = {}
+    if taken := set(scored.table.group_ids) & RESULTS:
+        raise InputError(
+            f"{scored.rollouts.files[0].name}: a group column is called like a column of the result:"
+            f" {', '.join(sorted(taken))}. Rename it, or ask for -f parquet"
+        )
+    file = scored.rollouts.files[0].name if len(scored.rollouts.files) == 1 else "the input"
+    if scored.table.steps is not None:
+        columns["step"] = pa.DictionaryArray.from_arrays(pa.array(steps), valid_texts(scored.table.steps, "the step", file))
+    for name, ids in scored.table.group_ids.items():
+        columns[name] = pa.DictionaryArray.from_arrays(pa.array(codes), valid_texts(ids, "the group", file))
+    return columns
+
+
+def _numbers(values: npt.NDArray[np.float64]) -> pa.Array:
+    """Numbers with null for NaN."""
+    nan = np.isnan(values)
+    return pa.array(values, mask=nan if nan.any() else None)
+
+
+def answers_table(scored: ScoredAnswers) -> pa.Table:
+    """One row an answer: step (where there is one), group, row, reward, advantage, kept."""
+    groups = scored.table.groups
+    rewards = scored.table.rewards
+    return pa.table(
+        {
+            **_ids(scored, groups, scored.table.step_of_group[groups]),
+            "row": pa.array(np.arange(groups.size)),
+            "reward": pa.nulls(groups.size, pa.float64())
+            if rewards is None
+            else _numbers(rewards if np.isfinite(rewards).all() else np.where(np.isfinite(rewards), rewards, np.nan)),
+            "advantage": _numbers(scored.advantages),
+            "kept": pa.array(scored.kept),
+        }
+    )
+
+
+def groups_table(scored: ScoredAnswers) -> pa.Table:
+    """One row a group: step (where there is one), group, size, mean, std, min, max, kept."""
+    statistics = scored.statistics
+    return pa.table(
+        {
+            **_ids(scored, np.arange(statistics.size.size), scored.table.step_of_group),
+            "size": pa.array(statistics.size),
+            "mean": _numbers(statistics.mean),
+            "std": _numbers(scored.deviations),
+            "min": _numbers(statistics.min),
+            "max": _numbers(statistics.max),
+            "kept": pa.array(statistics.kept),
+        }
+    )
+
+
+def replaced_columns(scored: ScoredAnswers) -> list[str]:
+    """Input columns that the added ones take the place of."""
+    return [name for name in ADDED if any(name in file.schema.names for file in scored.rollouts.files)]
+
+
+def passed_through(scored: ScoredAnswers, *, dictionaries: bool) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Every input column, then advantage and kept: the schema, and the rows in batches.
+
+    Args:
+        scored: the answers.
+        dictionaries: keep dictionary columns as such; an Arrow file cannot change a dictionary on its way.
+
+    Raises:
+        InputError: columns of one name have types that do not go together in different files.
+    """
+    schema = _united(scored.rollouts.files, dictionaries)
+    added = [pa.field("advantage", pa.float64()), pa.field("kept", pa.bool_())]
+    whole = pa.schema([*schema, *added], metadata=scored.rollouts.files[0].schema.metadata)
+    return _provenance(scored).written_into(whole), _rows(scored, schema, whole)
+
+
+def _united(files: Sequence[DataFile], dictionaries: bool) -> pa.Schema:
+    """One schema for the columns of all files, without those that are added."""
+    united: pa.Schema | None = None
+    for file in files:
+        fields = [
+            pa.field(
+                f.name,
+                f.type.value_type if types.is_dictionary(f.type) and not dictionaries else f.type,
+                metadata=f.metadata,
+            )
+            for f in file.schema
+            if f.name not in ADDED
+        ]
+        own = pa.schema(fields)
+        try:
+            united = own if united is None else pa.unify_schemas([united, own], promote_options="permissive")
+        except pa.ArrowException as error:
+            raise InputError(
+                f"{file.name}: a column does not go together with that of the files before it:"
+                f" {' '.join(str(error).split())}. Write one type into all files, or ask for -f jsonl"
+            ) from error
+    assert united is not None, "an input has at least one file"
+    return united
+
+
+def _rows(scored: ScoredAnswers, schema: pa.Schema, whole: pa.Schema) -> Iterator[pa.RecordBatch]:
+    advantages, kept = _numbers(scored.advantages), pa.array(scored.kept)
+    first = 0
+    for fragment in scored.rollouts.fragments:
+        file = scored.rollouts.files[fragment.file_number]
+        for batch in file.batches(fragment, [name for name in file.schema.names if name not in ADDED]):
+            columns = [_as(batch, field, file) for field in schema]
+            rows = batch.num_rows
+            yield pa.RecordBatch.from_arrays(
+                [*columns, advantages.slice(first, rows), kept.slice(first, rows)], schema=whole
+            )
+            first += rows
+
+
+def _as(batch: pa.RecordBatch, field: pa.Field, file: DataFile) -> pa.Array:
+    """A batch's column in the type of the output, nulls where the file has no such column."""
+    index = batch.schema.get_field_index(field.name)
+    if index < 0:
+        return pa.nulls(batch.num_rows, field.type)
+    column = batch.column(index)
+    try:
+        return column if column.type.equals(field.type) else column.cast(field.type)
+    except pa.ArrowException as error:
+        raise InputError(
+            f"{file.name}: column {field.name} cannot be written as {field.type}: {' '.join(str(error).split())}."
+            " Write one type into all files, or ask for -f jsonl"
+        ) from error
+
+
+def _provenance(scored: ScoredAnswers) -> Provenance:
+    rollouts = scored.rollouts
+    roles = {role: list(c.columns) for role, c in rollouts.choices.items() if role in ("group", "step", "reward")}
+    if rollouts.provenance is not None:
+        return rollouts.provenance
+    rows = np.diff(scored.table.first_row_of_file).tolist() if len(rollouts.files) > 1 else []
+    settings = {name: getattr(scored.recipe, name) for name in ADVANTAGE_FIELDS}
+    return Provenance({**roles, "advantage": ["advantage"]}, rollouts.group_size, settings, rows)

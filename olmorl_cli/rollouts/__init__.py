@@ -1,0 +1,1 @@
+"""Files to Arrow to arrays, and results back to files."""

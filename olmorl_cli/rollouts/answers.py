@@ -1,0 +1,217 @@
+"""The answer table: every answer's group, step, reward and given advantage. Small columns only, tokens are not touched."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from olmorl_cli.errors import MOST_PLACES, InputError, Place, Problems
+from olmorl_cli.rollouts.arrays import BoolArray, IntArray, column_of, numbers_of
+from olmorl_cli.rollouts.exploded import ROW
+from olmorl_cli.rollouts.files import DataFile, Fragment
+from olmorl_cli.rollouts.ids import Codes, combine, encode, first_rows
+from olmorl_cli.rollouts.rollouts import Rollouts
+
+FloatArray = npt.NDArray[np.float64]
+
+FILE_SCOPED = ("_idx", "_index")
+"""Endings of group ids that start again in every file."""
+
+
+@dataclass(frozen=True)
+class AnswerTable:
+    """N answers in input order, P groups in order of first appearance, S steps likewise.
+
+    Attributes:
+        groups: int (N,), the group of each answer.
+        step_of_group: int (P,), all 0 where the input has no step.
+        group_ids: name → the groups' ids (P,); under "group", or each under its own column's name where there are several.
+        steps: the steps' ids (S,), or None.
+        rewards: float64 (N,), NaN where null; None where there is no such column.
+        advantages: float64 (N,), the given ones, NaN where null; None where none are given.
+        first_row_of_file: int (files + 1,), the last is N.
+        problems: unscorable answers (under the skip policy with severity note), and rows that cannot be grouped.
+    """
+
+    groups: IntArray
+    step_of_group: IntArray
+    group_ids: dict[str, pa.Array]
+    steps: pa.Array | None
+    rewards: FloatArray | None
+    advantages: FloatArray | None
+    first_row_of_file: IntArray
+    problems: Problems = field(default_factory=Problems)
+
+    @property
+    def scores(self) -> FloatArray:
+        """What tells whether a group has signal: the rewards, or without them the given advantages; float64 (N,)."""
+        if self.rewards is not None:
+            return self.rewards
+        assert self.advantages is not None, "open_rollouts finds rewards or advantages"
+        return self.advantages
+
+
+def read_answers(rollouts: Rollouts, skip: bool) -> AnswerTable:
+    """Read the answer table.
+
+    Args:
+        rollouts: the open input.
+        skip: leave unscorable answers (null, NaN or infinite reward) to the caller instead of refusing them.
+
+    Raises:
+        InputError: a column cannot be read, or ids of several files cannot be compared.
+    """
+    return _Reading(rollouts, skip).table()
+
+
+class _Reading:
+    """The columns of the roles as they come from the files, and what is made of them."""
+
+    def __init__(self, rollouts: Rollouts, skip: bool) -> None:
+        self.rollouts = rollouts
+        self.unscorable = "note" if skip else "error"
+        self.problems = Problems()
+        self.chunks: dict[tuple[str, int], list[pa.Array]] = {}
+        self.files_of_chunks: list[int] = []
+        roles = [role for role in ("group", "step", "reward", "advantage") if role in rollouts.choices]
+        for fragment, batches in zip(rollouts.fragments, rollouts.map(self._columns(roles)), strict=True):
+            for columns in batches:
+                self.files_of_chunks.append(fragment.file_number)
+                for key, array in columns.items():
+                    self.chunks.setdefault(key, []).append(array)
+        lengths = np.array([len(array) for array in next(iter(self.chunks.values()), [])], dtype=np.int64)
+        self.first_row_of_file = np.zeros(len(rollouts.files) + 1, dtype=np.int64)
+        np.add.at(self.first_row_of_file, np.array(self.files_of_chunks, dtype=np.int64) + 1, lengths)
+        self.first_row_of_file = np.cumsum(self.first_row_of_file)
+        self.rows = int(self.first_row_of_file[-1])
+
+    def _columns(self, roles: Sequence[str]):  # type: ignore[no-untyped-def]
+        def read(file: DataFile, fragment: Fragment) -> list[dict[tuple[str, int], pa.Array]]:
+            places = {
+                (role, number): place
+                for role in roles
+                for number, place in enumerate(self.rollouts.locate(role, file))
+                if place is not None
+            }
+            tops = list(dict.fromkeys(place.top for place in places.values()))
+            return [
+                {key: column_of(batch, place) for key, place in places.items()} for batch in file.batches(fragment, tops)
+            ]
+
+        return read
+
+    def table(self) -> AnswerTable:
+        steps = self._ids("step", 0) if "step" in self.rollouts.choices else None
+        if self.rollouts.group_size is not None:
+            ids, groups = self._consecutive(self.rollouts.group_size, steps)
+        else:
+            ids, groups = self._grouped(steps)
+        first = first_rows(groups.codes, len(groups.values))
+        step_of_group = steps.codes[first] if steps is not None else np.zeros(first.size, dtype=np.int64)
+        rewards, advantages = self._numbers("reward"), self._numbers("advantage")
+        return AnswerTable(
+            groups=groups.codes,
+            step_of_group=step_of_group,
+            group_ids={
+                name: each.values if each is groups else each.values.take(pa.array(each.codes[first]))
+                for name, each in ids.items()
+            },
+            steps=None if steps is None else steps.values,
+            rewards=rewards,
+            advantages=advantages,
+            first_row_of_file=self.first_row_of_file,
+            problems=self.problems,
+        )
+
+    def _ids(self, role: str, number: int) -> Codes:
+        files = [self.rollouts.files[file] for file in self.files_of_chunks]
+        chunks = self.chunks.pop((role, number), [])
+        for chunk, file in zip(chunks, files, strict=True):
+            # JSON's reader makes floats of whole numbers that do not fit int64, or stand beside fractions.
+            if file.kind == "jsonl" and types.is_floating(chunk.type) and (pc.max(pc.abs(chunk)).as_py() or 0.0) >= 2.0**53:
+                raise InputError(
+                    f"{file.name}: the {role} has numbers of 2**53 or more that read as fractions, so neighbours look the"
+                    " same. Write them as text"
+                )
+        ids = encode(role, chunks, [file.name for file in files])
+        if ids.null is not None:
+            column = self.rollouts.choices[role].columns[number]
+            self.report("null_id", f"{column}, the {role}, is null", "Give every answer its id", ids.null)
+        return ids
+
+    def _grouped(self, steps: Codes | None) -> tuple[dict[str, Codes], Codes]:
+        """The codes of each group column, and of the groups."""
+        names = self.rollouts.choices["group"].columns
+        ids = [self._ids("group", number) for number in range(len(names))]
+        keys = ids if steps is None else [*ids, steps]
+        if any(name == ROW or name.endswith(FILE_SCOPED) for name in names):
+            bounds = self._file_bounds()
+            if bounds.size > 2:
+                files = np.repeat(np.arange(bounds.size - 1), np.diff(bounds))
+                keys = [*keys, Codes(files, pa.nulls(bounds.size - 1))]
+        labels = ["group"] if len(names) == 1 else list(names)
+        return dict(zip(labels, ids, strict=True)), functools.reduce(combine, keys)
+
+    def _file_bounds(self) -> IntArray:
+        """First rows of the files that ids are scoped to, and the number of rows at the end."""
+        written = self.rollouts.provenance
+        if written is not None and written.file_rows and sum(written.file_rows) == self.rows:
+            return np.concatenate(([0], np.cumsum(written.file_rows)))
+        return self.first_row_of_file
+
+    def _consecutive(self, size: int, steps: Codes | None) -> tuple[dict[str, Codes], Codes]:
+        groups = Codes(np.arange(self.rows, dtype=np.int64) // size, pa.array(np.arange(-(-self.rows // size))))
+        if self.rows % size:
+            self.problems.add(
+                "group_size",
+                f"{self.rows} rows are no multiple of the group size {size}",
+                "Give the size of the groups with -G, or the column that tells them with --group",
+                file=self.rollouts.files[-1].name,
+                places=[],
+                count=1,
+            )
+        elif steps is not None and self.rows:
+            across = steps.codes != np.repeat(steps.codes[::size], size)
+            if across.any():
+                action = "Give the size of the groups with -G, or the column that tells them with --group"
+                self.report("group_across_steps", f"a group of {size} rows crosses into another step", action, across)
+        return {"group": groups}, groups
+
+    def _numbers(self, role: str) -> FloatArray | None:
+        """Values of the reward or advantage (the sum of several columns), with what is wrong reported; float64 (N,)."""
+        if role not in self.rollouts.choices:
+            return None
+        values, null = np.zeros(self.rows), np.zeros(self.rows, dtype=np.bool_)
+        for number in range(len(self.rollouts.choices[role].columns)):
+            first = 0
+            for array in self.chunks.pop((role, number), []):
+                part, empty = numbers_of(array)
+                values[first : first + part.size] += part
+                if empty is not None:
+                    null[first : first + part.size] |= empty
+                first += part.size
+        name = " + ".join(self.rollouts.choices[role].columns)
+        left_out = self.unscorable == "note"
+        mend = "Such answers are left out" if left_out else f"Mend the {role}, or leave such answers out with --invalid skip"
+        certain, mend_certainly = (self.unscorable, mend) if role == "reward" else ("error", f"Mend the {role}")
+        if not np.isfinite(values).all():
+            nan = np.isnan(values) & ~null
+            self.report(f"null_{role}", f"{name}, the {role}, is null", mend, null, self.unscorable)
+            self.report(f"nan_{role}", f"{name}, the {role}, is NaN", mend_certainly, nan, certain)
+            self.report(f"infinite_{role}", f"{name}, the {role}, is infinite", mend_certainly, np.isinf(values), certain)
+        return values
+
+    def report(self, code: str, message: str, action: str, wrong: BoolArray, severity: str = "error") -> None:
+        """Add a problem for each file with rows where `wrong` (N,) is true; rows are numbered within the file."""
+        rows = np.flatnonzero(wrong)
+        files = np.searchsorted(self.first_row_of_file, rows, side="right") - 1
+        for number in np.unique(files):
+            own = rows[files == number] - self.first_row_of_file[number]
+            places = [Place(int(number), int(row)) for row in own[:MOST_PLACES]]
+            name = self.rollouts.files[number].name
+            self.problems.add(code, message, action, file=name, places=places, count=own.size, severity=severity)

@@ -1,0 +1,95 @@
+"""One row a prompt, with a list of its answers' values in each column, seen as one row an answer."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from olmorl_cli.errors import InputError
+from olmorl_cli.rollouts.arrays import IntArray, column_of, lists_of
+from olmorl_cli.rollouts.files import DataFile, Fragment
+from olmorl_cli.rollouts.roles import Column, is_list
+
+ROW = "row of the file"
+"""Name of the added column that tells which prompt an answer belongs to."""
+
+
+class ExplodedFile(DataFile):
+    """A file of prompts as a file of answers.
+
+    Columns whose lists hold one value an answer are opened; the others are repeated for each answer. A column inside a
+    struct appears under its dotted name.
+    """
+
+    def __init__(self, file: DataFile, rewards: Column, listed: Sequence[Column]) -> None:
+        """Open `listed` columns of `file`, `rewards` among them, whose lists say how many answers a row has."""
+        self._file, self._rewards = file, rewards
+        self._listed = {column.name: column for column in listed}
+        self.kind = file.kind
+        fields = [pa.field(name, _inner(_leaf(file.schema, column))) for name, column in self._listed.items()]
+        fields += [field for field in file.schema if field.name not in self._listed]
+        super().__init__(file.source, pa.schema([*fields, pa.field(ROW, pa.int64())], metadata=file.schema.metadata))
+        self._answers: dict[tuple[int, int], int] = {}
+
+    def fragments(self, number: int) -> list[Fragment]:
+        """The file's fragments, with answers for rows."""
+        fragments, first = [], 0
+        for fragment in self._file.fragments(number):
+            answers = 0
+            for batch in self._file.batches(fragment, [self._rewards.top]):
+                answers += int(lists_of(column_of(batch, self._rewards)).lengths.sum())
+            fragments.append(Fragment(number, fragment.parts, first, answers))
+            self._answers[fragment.file_number, first] = fragment.first_row
+            first += answers
+        return fragments
+
+    def batches(self, fragment: Fragment, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The fragment's answers."""
+        wanted = [name for name in columns if name != ROW]
+        tops = [self._listed[name].top if name in self._listed else name for name in wanted]
+        row = self._answers[fragment.file_number, fragment.first_row]
+        for batch in self._file.batches(fragment, list(dict.fromkeys([self._rewards.top, *tops]))):
+            counts = lists_of(column_of(batch, self._rewards)).lengths
+            of_answer = pa.array(np.repeat(np.arange(batch.num_rows), counts))
+            arrays = {
+                name: self._opened(batch, name, counts, row) if name in self._listed else batch.column(name).take(of_answer)
+                for name in wanted
+            }
+            if ROW in columns:
+                arrays[ROW] = pa.array(np.repeat(row + np.arange(batch.num_rows), counts))
+            yield pa.RecordBatch.from_pydict({name: arrays[name] for name in columns})
+            row += batch.num_rows
+
+    def _opened(self, batch: pa.RecordBatch, name: str, counts: IntArray, first_row: int) -> pa.Array:
+        """The values of one column for each answer.
+
+        Raises:
+            InputError: a list of the column has another length than that of the rewards.
+        """
+        lists = lists_of(column_of(batch, self._listed[name]))
+        absent = lists.is_null & (counts > 0)
+        differs = np.flatnonzero((lists.lengths != counts) & ~absent)
+        if differs.size:
+            at = int(differs[0])
+            raise InputError(
+                f"{self.name}: row {first_row + at} has {counts[at]} values of {self._rewards.name} and {lists.lengths[at]}"
+                f" of {name}. Write one value an answer into each"
+            )
+        if not absent.any():
+            return lists.values
+        places = np.cumsum(np.repeat(~absent, counts)) - 1
+        return lists.values.take(pa.array(places, mask=np.repeat(absent, counts)))
+
+
+def _leaf(schema: pa.Schema, column: Column) -> pa.DataType:
+    kind = schema.field(column.top).type
+    for part in column.path:
+        kind = kind.field(part).type
+    return kind
+
+
+def _inner(kind: pa.DataType) -> pa.DataType:
+    """The type of a list's values."""
+    while isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return kind.value_type if is_list(kind) else kind

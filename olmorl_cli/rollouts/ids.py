@@ -1,0 +1,211 @@
+"""Ids of any type as whole numbers, told apart by value, in order of first appearance."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from olmorl_cli.errors import InputError
+from olmorl_cli.rollouts.arrays import BoolArray, IntArray, lists_of, storage_of
+from olmorl_cli.rollouts.parallel import cores, in_order
+from olmorl_cli.rollouts.roles import is_list
+from olmorl_cli.rollouts.texts import joined, plain_texts
+
+_LONGEST = 64
+"""Bytes of a text up to which it is compared as whole numbers."""
+_ROWS = 1 << 16
+"""Rows worked on at a time."""
+
+
+@dataclass(frozen=True)
+class Codes:
+    """Ids as numbers.
+
+    Attributes:
+        codes: int (N,); equal ids have equal codes, numbered from 0 in order of first appearance.
+        values: the id of each code, (U,).
+        null: bool (N,), where the id is null or NaN (its code then means nothing); None where none is.
+    """
+
+    codes: IntArray
+    values: pa.Array
+    null: BoolArray | None = None
+
+
+def first_rows(codes: IntArray, number: int) -> IntArray:
+    """Where each of `number` codes appears first."""
+    first = np.zeros(number, dtype=np.int64)
+    for start in range((codes.size - 1) // _ROWS * _ROWS, -1, -_ROWS):  # backwards: the first appearance is written last
+        rows = codes[start : start + _ROWS]
+        first[rows[::-1]] = np.arange(start + rows.size - 1, start - 1, -1)
+    return first
+
+
+def encode(role: str, chunks: Sequence[pa.Array], files: Sequence[str]) -> Codes:
+    """Codes of an id column given in chunks, `files` naming the file of each.
+
+    Raises:
+        InputError: the chunks' types cannot be compared (text in one file, integers in another).
+    """
+    arrays = [_comparable(storage_of(chunk)) for chunk in chunks]
+    kinds = [(a.type, file) for a, file in zip(arrays, files, strict=True) if not types.is_null(a.type)]
+    target = kinds[0][0] if kinds else pa.null()
+    for kind, file in kinds:
+        target = _common(role, target, kind, kinds[0][1], file)
+    cast = [_cast(role, array, target, file) for array, file in zip(arrays, files, strict=True)]
+    return _encoded(pa.chunked_array(cast, type=target))
+
+
+def combine(first: Codes, second: Codes) -> Codes:
+    """Codes of the pairs of two id columns, numbered in order of first appearance; their values are of no use."""
+    if not first.codes.size:
+        return first
+    return _encoded(pa.chunked_array([pa.array(first.codes * max(len(second.values), 1) + second.codes)]))
+
+
+def _comparable(array: pa.Array) -> pa.Array:
+    """The array with one type for each sort of id, dictionaries decoded or reduced to distinct words."""
+    kind = array.type
+    if types.is_dictionary(kind):
+        return _comparable(array.dictionary_decode()) if not _is_text(kind.value_type) else _with_large_words(array)
+    if types.is_string(kind) or types.is_string_view(kind):
+        return array.cast(pa.large_string())
+    if types.is_integer(kind) and not types.is_uint64(kind):
+        return array.cast(pa.int64())
+    if types.is_uint64(kind):
+        fits = len(array) == array.null_count or pc.max(array).as_py() < 2**63
+        return array.cast(pa.int64()) if fits else array
+    if types.is_floating(kind):
+        array = array.cast(pa.float64())
+        return pc.if_else(pc.is_nan(array), pa.scalar(None, pa.float64()), array)
+    return array
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _with_large_words(array: pa.DictionaryArray) -> pa.Array:
+    return array.dictionary.cast(pa.large_string()).take(array.indices)
+
+
+def _common(role: str, a: pa.DataType, b: pa.DataType, first: str, file: str) -> pa.DataType:
+    """The type in which ids of types a and b are compared."""
+    if a.equals(b):
+        return a
+    numeric = (types.is_integer, types.is_floating)
+    if any(is_kind(a) for is_kind in numeric) and any(is_kind(b) for is_kind in numeric):
+        return pa.uint64() if types.is_uint64(a) or types.is_uint64(b) else pa.int64()
+    raise InputError(
+        f"{file}: the {role} is {b} here and {a} in {first}: they cannot be compared. Write one type into all files"
+    )
+
+
+def _cast(role: str, array: pa.Array, target: pa.DataType, file: str) -> pa.Array:
+    try:
+        return array if array.type.equals(target) else array.cast(target)
+    except pa.ArrowException as error:
+        raise InputError(
+            f"{file}: the {role} does not fit {target}, the type of other files: {' '.join(str(error).split())}."
+            " Write one type into all files"
+        ) from error
+
+
+def _encoded(ids: pa.ChunkedArray) -> Codes:
+    if types.is_nested(ids.type):
+        return _encoded_nested(ids)
+    if types.is_null(ids.type):
+        null = np.ones(len(ids), dtype=np.bool_) if len(ids) else None
+        return Codes(np.zeros(len(ids), dtype=np.int64), pa.nulls(min(len(ids), 1)), null)
+    null = ids.is_null().to_numpy() if ids.null_count else None
+    if null is None and types.is_integer(ids.type) and len(ids):
+        values = ids.to_numpy()
+        if (values[1:] >= values[:-1]).all():  # sorted: equal ids lie together
+            new = np.concatenate(([True], values[1:] != values[:-1]))
+            return Codes(np.cumsum(new) - 1, pa.array(values[new]))
+    if types.is_large_string(ids.type) and null is None and (words := _words(ids)) is not None:
+        return _encoded_words(ids, words)
+    parts = [chunks for chunks in np.array_split(np.arange(ids.num_chunks), cores()) if chunks.size]
+    encoded = list(in_order(lambda part: pa.chunked_array([ids.chunk(int(n)) for n in part]).dictionary_encode(), parts))
+    codes, words = np.empty(len(ids), dtype=np.int64), pa.array([], ids.type)
+    first = 0
+    for part in encoded:
+        if not part.num_chunks:
+            continue
+        own = part.chunk(part.num_chunks - 1).dictionary
+        # The words so far, then those that only this part has: their codes are its words' codes from now on.
+        joint = pa.concat_arrays([words, own]).dictionary_encode()
+        renumbered = joint.indices.to_numpy()[len(words) :]
+        for chunk in part.chunks:
+            rows = slice(first, first + len(chunk))
+            codes[rows] = renumbered[chunk.indices.fill_null(0).to_numpy()] if len(own) else 0
+            first += len(chunk)
+        words = joint.dictionary
+    return Codes(codes, words, null)
+
+
+def _words(texts: pa.ChunkedArray) -> list[pa.ChunkedArray] | None:
+    """Texts of one length as columns of whole numbers, eight bytes each, the last bytes first; None for other texts."""
+    lengths = pc.min_max(pc.binary_length(texts))
+    length = lengths["min"].as_py()
+    if not length or length != lengths["max"].as_py() or length > _LONGEST:
+        return None
+    columns: list[list[pa.Array]] = []
+    for chunk in texts.chunks:
+        _, offsets, data = chunk.buffers()
+        start = int(np.frombuffer(offsets, dtype=np.int64)[chunk.offset]) if len(chunk) else 0
+        letters = np.frombuffer(data, dtype=np.uint8, count=len(chunk) * length, offset=start).reshape(-1, length)
+        padded = np.zeros((len(chunk), 8), dtype=np.uint8)
+        words = []
+        for end in range(length, 0, -8):
+            padded[:, : min(end, 8)] = letters[:, max(end - 8, 0) : end]
+            padded[:, min(end, 8) :] = 0
+            words.append(pa.array(padded.view(np.int64).ravel().copy()))
+        columns.append(words)
+    return [pa.chunked_array(column) for column in zip(*columns, strict=True)]
+
+
+def _encoded_words(texts: pa.ChunkedArray, words: list[pa.ChunkedArray]) -> Codes:
+    """Codes of texts by their words. Comparing numbers takes half the time of comparing texts."""
+    codes = _encoded(words[0])
+    first = first_rows(codes.codes, len(codes.values))
+    for word in words[1:]:
+        values = word.to_numpy()
+        if (values[first[codes.codes]] != values).any():  # these eight bytes tell more apart
+            codes = combine(codes, _encoded(word))
+            first = first_rows(codes.codes, len(codes.values))
+    return Codes(codes.codes, pa.concat_arrays(texts.chunks).take(pa.array(first)))
+
+
+def _encoded_nested(ids: pa.ChunkedArray) -> Codes:
+    """Codes of lists and structs (prompt tokens, chats), told apart by a text that no two different values share."""
+    whole = pa.concat_arrays(ids.chunks) if ids.num_chunks else pa.array([], ids.type)
+    null = whole.is_null().to_numpy(zero_copy_only=False) if whole.null_count else None
+    keys = _encoded(pa.chunked_array([_key(whole)]))
+    return Codes(keys.codes, whole.take(pa.array(first_rows(keys.codes, len(keys.values)))), null)
+
+
+def _key(values: pa.Array) -> pa.Array:
+    """A text for each value, large_string (n,): its length, then its content; a list's is that of its items in a row."""
+    values = storage_of(values)
+    kind = values.type
+    if types.is_struct(kind):
+        fields = [_key(pc.struct_field(values, [index])) for index in range(kind.num_fields)]
+        content = joined(*fields) if fields else pa.array([""] * len(values), pa.large_string())
+    elif is_list(kind):
+        lists = lists_of(values)
+        items = _key(lists.values)
+        _, ends, data = items.buffers()
+        if len(items):
+            ends = np.frombuffer(ends, dtype=np.int64)[items.offset : items.offset + len(items) + 1]
+        else:
+            ends = np.zeros(1, dtype=np.int64)
+        offsets = pa.py_buffer(ends[np.concatenate(([0], np.cumsum(lists.lengths)))].astype(np.int64))
+        content = pa.Array.from_buffers(pa.large_string(), len(values), [None, offsets, data or pa.py_buffer(b"")])
+    else:
+        content = plain_texts(values)
+    lengths = pc.binary_length(content).cast(pa.large_string())
+    return pc.if_else(values.is_valid(), joined(lengths, ":", content), "-").fill_null("-")

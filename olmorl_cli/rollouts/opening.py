@@ -1,0 +1,206 @@
+"""Opening the input: every file, and the choice of the columns."""
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from olmorl_cli.errors import DataError, InputError, Problems
+from olmorl_cli.rollouts.arrays import column_of
+from olmorl_cli.rollouts.exploded import ROW, ExplodedFile
+from olmorl_cli.rollouts.files import DataFile, open_file
+from olmorl_cli.rollouts.ids import encode
+from olmorl_cli.rollouts.provenance import Provenance, provenance_of
+from olmorl_cli.rollouts.roles import (
+    ROLES,
+    Choice,
+    Column,
+    Role,
+    candidates,
+    check_type,
+    found_by_name,
+    is_listed,
+    missing_column,
+    resolve,
+    type_of,
+)
+from olmorl_cli.rollouts.rollouts import Rollouts, Selection
+from olmorl_cli.rollouts.sources import find_sources
+
+OPTIONAL = frozenset({"step", "mask", "logp_sampler", "answer"})
+"""Roles that an input need not have."""
+MAY_LACK = frozenset({"logp_sampler"})
+"""Roles whose column single files may lack: there it is null."""
+
+
+def open_rollouts(
+    arguments: Sequence[str],
+    selection: Selection,
+    needs: frozenset[str],
+    optional: frozenset[str] = OPTIONAL,
+) -> Rollouts:
+    """Open the input and find the columns of the roles in `needs`.
+
+    Args:
+        arguments: the command's FILES.
+        selection: what options say.
+        needs: roles to find. "advantage" among them means that a file's own
+            advantages are used where `olmorl` wrote them; "reward" is then not needed.
+        optional: those that may be absent.
+
+    Raises:
+        InputError, UsageError, DataError: the input cannot be opened, or lacks a column.
+    """
+    files = [open_file(source) for source in find_sources(arguments)]
+    _refuse_repeated_names(files)
+    provenance = provenance_of(files[0].schema) if len(files) == 1 and "advantage" in needs else None
+    if provenance is not None and not _applies(provenance, selection, files[0].schema):
+        provenance = None
+    choices, group_size = _choose(files, selection, needs, optional, provenance)
+    files = [_one_row_an_answer(file, choices) for file in files]
+    fragments = [fragment for number, file in enumerate(files) for fragment in file.fragments(number)]
+    rollouts = Rollouts(files, fragments, choices, group_size, provenance)
+    _check_every_file(rollouts)
+    return rollouts
+
+
+def _refuse_repeated_names(files: Sequence[DataFile]) -> None:
+    problems = Problems()
+    for file in files:
+        names = file.schema.names
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            problems.add(
+                "duplicate_column",
+                f"{names.count(name)} columns are called {name}",
+                "Rename or drop all but one",
+                file=file.name,
+                places=[],
+                count=1,
+            )
+    if problems:
+        raise DataError(problems)
+
+
+def _applies(provenance: Provenance, selection: Selection, schema: pa.Schema) -> bool:
+    """Whether the file's own advantages stand: nothing that they rest on is asked for otherwise."""
+    overruled = selection.group_size is not None or any(map(selection.of, ("reward", "group", "step", "advantage")))
+    named = [name for names in provenance.columns.values() for name in names]
+    return not overruled and all(resolve(name, schema) for name in named)
+
+
+def _choose(
+    files: Sequence[DataFile],
+    selection: Selection,
+    needs: frozenset[str],
+    optional: frozenset[str],
+    provenance: Provenance | None,
+) -> tuple[dict[str, Choice], int | None]:
+    schemas = {file.name: file.schema for file in files}
+    group_size = selection.group_size
+    choices: dict[str, Choice] = {}
+    written = dict(provenance.columns) if provenance else {}
+    if written and provenance:
+        group_size = provenance.group_size
+    for name, role in ROLES.items():
+        if name not in needs or (name == "group" and group_size is not None):
+            continue
+        if given := selection.of(name):
+            choices[name] = Choice(given, f"given by {role.option}")
+        elif name in written:
+            choices[name] = Choice(tuple(written[name]), "written by olmorl advantages")
+        elif not (name in ("step", "group") and written) and (found := found_by_name(role, schemas)):
+            choices[name] = _repeating(role, found, files)
+    if "reward" in needs and "reward" not in choices and "advantage" not in choices:
+        raise _lacking("reward", schemas)
+    if "group" in needs and "group" not in choices and group_size is None:
+        if not all(_scores_listed(schema, choices) for schema in schemas.values()):
+            raise _lacking("group", schemas, " or take N consecutive rows a group with -G N")
+        choices["group"] = Choice((ROW,), "one row a prompt")
+    for name in ROLES:
+        if name in needs - optional - {"reward", "advantage", "group"} and name not in choices:
+            raise _lacking(name, schemas)
+    return choices, group_size
+
+
+def _repeating(role: Role, found: Choice, files: Sequence[DataFile]) -> Choice:
+    """The choice, or the next after it where its column tells answers apart rather than groups: no value comes twice."""
+    names = [*found.columns, *found.others]
+    for number, name in enumerate(names):
+        if name not in role.repeating or number == len(names) - 1 or _repeats(name, files):
+            why = found.why if number == 0 else f"{found.why}; no value of {', '.join(names[:number])} comes twice"
+            return Choice((name,), why, tuple(other for other in names if other != name))
+    return found
+
+
+def _repeats(name: str, files: Sequence[DataFile]) -> bool:
+    """Whether any value of the column stands in two rows."""
+    chunks, owners = [], []
+    for number, file in enumerate(files):
+        column = resolve(name, file.schema)
+        if column is None:
+            continue
+        for fragment in file.fragments(number):
+            for batch in file.batches(fragment, [column.top]):
+                chunks.append(column_of(batch, column))
+                owners.append(file.name)
+    ids = encode(name, chunks, owners)
+    return len(ids.values) < ids.codes.size
+
+
+def _scores_listed(schema: pa.Schema, choices: Mapping[str, Choice]) -> Column | None:
+    """The reward's (or advantage's) column, where it holds a list of values a row."""
+    role = "reward" if "reward" in choices else "advantage"
+    column = resolve(choices[role].columns[0], schema)
+    if column is None or not is_listed(ROLES[role].accepts, type_of(column, schema)):
+        return None
+    return column
+
+
+def _one_row_an_answer(file: DataFile, choices: Mapping[str, Choice]) -> DataFile:
+    """The file, with its rows opened where one holds the answers of a prompt.
+
+    Raises:
+        InputError: the rewards are lists but the tokens are not: a reward for each token, not for each answer.
+    """
+    rewards = _scores_listed(file.schema, choices)
+    if rewards is None:
+        return file
+    places = [(ROLES[name], resolve(each, file.schema)) for name, choice in choices.items() for each in choice.columns]
+    listed = [
+        column
+        for role, column in places
+        if column is not None
+        and role.name not in ("group", "step")
+        and is_listed(role.accepts, type_of(column, file.schema))
+    ]
+    for role in (ROLES[name] for name in ROLES if name.startswith("logp")):
+        for name in candidates(role, file.schema.names):
+            if role.accepts(file.schema.field(name).type):
+                raise InputError(
+                    f"{file.name}: {rewards.name} holds a list of numbers a row and {name} one list: is it a reward for each"
+                    " token? Write one reward an answer, or name another column with --reward"
+                )
+    return ExplodedFile(file, rewards, listed)
+
+
+def _lacking(name: str, schemas: Mapping[str, pa.Schema], more: str = "") -> InputError:
+    file, schema = next(iter(schemas.items()))
+    role = ROLES[name]
+    names = ", ".join(schema.names) or "none"
+    what = f"{name} log-probs" if name.startswith("logp") else name
+    return InputError(
+        f"{file}: no column for the {what.removeprefix('logp_')}, {role.wanted}. Name it with {role.option} COL{more};"
+        f" the columns are {names}"
+    )
+
+
+def _check_every_file(rollouts: Rollouts) -> None:
+    """Refuse a file that lacks a chosen column, or has it with a type that will not do."""
+    for name, choice in rollouts.choices.items():
+        for column in choice.columns:
+            for file in rollouts.files:
+                place = resolve(column, file.schema)
+                if place is None and name in MAY_LACK and len(rollouts.files) > 1:
+                    continue
+                if place is None:
+                    raise missing_column(column, file.name, file.schema.names)
+                check_type(ROLES[name], column, type_of(place, file.schema), file.name)

@@ -1,0 +1,31 @@
+"""Work on all cores, with results in order and a bounded number of items in flight."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_order(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """`work` on every item, in threads, results in the items' order; NumPy and Arrow let threads run side by side."""
+    with ThreadPoolExecutor(cores()) as pool:
+        running: deque[Future[R]] = deque()
+        try:
+            for item in items:
+                running.append(pool.submit(work, item))
+                if len(running) > cores():
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
+        finally:
+            for future in running:
+                future.cancel()

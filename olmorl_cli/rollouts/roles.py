@@ -1,0 +1,259 @@
+"""The role table: which columns can play which part, by name and type, and how one is chosen."""
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyarrow import types
+
+from olmorl_cli.errors import InputError
+
+
+def _storage(kind: pa.DataType) -> pa.DataType:
+    while isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return kind
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Bool, any integer, float or decimal; a column of nulls only counts."""
+    kind = _storage(kind)
+    if types.is_dictionary(kind):
+        return is_number(kind.value_type)
+    return bool(
+        types.is_boolean(kind)
+        or types.is_integer(kind)
+        or types.is_floating(kind)
+        or types.is_decimal(kind)
+        or types.is_null(kind)
+    )
+
+
+def is_id(kind: pa.DataType) -> bool:
+    """Anything that can be told equal or not by its value."""
+    kind = _storage(kind)
+    return not (types.is_nested(kind) and not is_list(kind) and not types.is_struct(kind))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Any of Arrow's list layouts."""
+    kind = _storage(kind)
+    return bool(
+        types.is_list(kind)
+        or types.is_large_list(kind)
+        or types.is_fixed_size_list(kind)
+        or types.is_list_view(kind)
+        or types.is_large_list_view(kind)
+    )
+
+
+def is_number_list(kind: pa.DataType) -> bool:
+    """A list, of any layout, of numbers; a column of nulls only counts."""
+    kind = _storage(kind)
+    return bool(types.is_null(kind) or (is_list(kind) and is_number(kind.value_type)))
+
+
+def is_listed(accepts: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:
+    """Whether a column holds, in each row, a list of what the role takes: one value an answer, one row a prompt."""
+    kind = _storage(kind)
+    return is_list(kind) and accepts(kind.value_type) and not accepts(kind)
+
+
+@dataclass(frozen=True)
+class Role:
+    """A part that a column can play.
+
+    Attributes:
+        name: of the role, as results call it.
+        option: that names the column outright.
+        names: columns that are taken for it, the first that is there wins.
+        accepts: whether a type will do.
+        wanted: the types in words.
+        repeating: names that play the role only where their values repeat.
+    """
+
+    name: str
+    option: str
+    names: tuple[str, ...]
+    accepts: Callable[[pa.DataType], bool]
+    wanted: str
+    repeating: tuple[str, ...] = ()
+
+    def fits(self, kind: pa.DataType) -> bool:
+        """Whether a column of this type can play the role, as it is or with one value an answer in a list a row."""
+        return self.accepts(kind) or (self.name not in ("group", "step") and is_listed(self.accepts, kind))
+
+
+_NUMBER = "a number (bool, integer, float or decimal)"
+_LIST = "a list of numbers"
+_ID = "an id (text, an integer, or anything else that can be compared)"
+
+
+def _role(
+    name: str, accepts: Callable[[pa.DataType], bool], wanted: str, names: str = "", repeating: str = ""
+) -> tuple[str, Role]:
+    option = f"--{name.replace('_', '-')}"
+    return name, Role(name, option, tuple(names.split()), accepts, wanted, tuple(repeating.split()))
+
+
+ROLES: dict[str, Role] = dict(
+    (
+        _role(
+            "group",
+            is_id,
+            _ID,
+            """group_id group_uid group_index group_idx prompt_id problem_id example_id task_id _ng_task_index question_id
+            data_id instance_id qid prompt_idx problem_idx prompt_hash uid unique_id uuid id index
+            prompt input query question problem input_prompt instruction
+            prompt_ids prompt_tokens prompt_token_ids input_tokens""",
+            repeating="uid unique_id uuid id index",
+        ),
+        _role("step", is_id, _ID, "step global_step training_step train_step iteration gen_step"),
+        _role(
+            "reward",
+            is_number,
+            _NUMBER,
+            """reward rewards total_reward score scores scalar_reward reward_score final_reward task_reward task_rewards
+            filtered_rewards is_correct correct acc accuracy passed verdict correctness_math_verify rollout_labels
+            rollout_grades ratings""",
+        ),
+        _role("advantage", is_number, _NUMBER),
+        _role(
+            "answer",
+            is_id,
+            _ID,
+            """answer_id rollout_id trajectory_id traj_id sample_id sequence_id completion_id response_id request_id
+            episode_id""",
+        ),
+        _role(
+            "logp_new",
+            is_number_list,
+            _LIST,
+            """new_logprobs new_log_probs logp_new new_logp trainer_logprobs policy_logprobs current_logprobs
+            per_token_logps action_log_probs log_probs""",
+        ),
+        _role(
+            "logp_old",
+            is_number_list,
+            _LIST,
+            "old_logprobs old_log_probs logp_old old_logp old_per_token_logps prev_logprobs",
+        ),
+        _role(
+            "logp_sampler",
+            is_number_list,
+            _LIST,
+            """rollout_logprobs rollout_log_probs inference_logprobs generation_logprobs generation_log_probs
+            sampling_logprobs sampling_per_token_logps logp_sampler sampler_logprobs vllm_logprobs behavior_logprobs
+            output_logprobs completion_logprobs logprobs logps""",
+        ),
+        _role(
+            "logp_ref",
+            is_number_list,
+            _LIST,
+            """ref_logprobs ref_log_probs ref_log_prob logp_ref reference_logprobs ref_per_token_logps
+            base_action_log_probs""",
+        ),
+        _role(
+            "mask",
+            is_number_list,
+            _LIST,
+            """loss_mask loss_masks completion_mask response_mask token_loss_mask action_mask assistant_mask
+            assistant_masks new_response_mask mask masks""",
+        ),
+    )
+)
+"""Every role by its name; names in the order in which they are tried."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The columns that play one role, why they do, and which others could have.
+
+    Attributes:
+        columns: their names; several only for group and reward.
+        why: given by an option, by metadata, or found by name.
+        others: further columns of the input that the role's names match.
+    """
+
+    columns: tuple[str, ...]
+    why: str
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as a file stores it: a top-level name, and the path of fields inside it."""
+
+    name: str
+    top: str
+    path: tuple[str, ...] = field(default=())
+
+
+def resolve(name: str, schema: pa.Schema) -> Column | None:
+    """The column called `name`: a top-level one of that name, else a dotted path into a struct, else None."""
+    if name in schema.names:
+        return Column(name, name)
+    for top in sorted((n for n in schema.names if name.startswith(n + ".")), key=len, reverse=True):
+        kind = _storage(schema.field(top).type)
+        path = tuple(name[len(top) + 1 :].split("."))
+        for part in path:
+            if not types.is_struct(kind) or kind.get_field_index(part) < 0:
+                break
+            kind = kind.field(part).type
+        else:
+            return Column(name, top, path)
+    return None
+
+
+def type_of(column: Column, schema: pa.Schema) -> pa.DataType:
+    """The type at the end of the column's path."""
+    kind = schema.field(column.top).type
+    for part in column.path:
+        kind = _storage(kind).field(part).type
+    return kind
+
+
+def candidates(role: Role, names: Sequence[str]) -> list[str]:
+    """Columns among `names` that the role's own names match, best first: exactly, then whatever their case."""
+    exact = [name for name in role.names if name in names]
+    folded = {name.casefold(): name for name in reversed(names)}
+    return exact + [folded[name] for name in role.names if name in folded and folded[name] not in exact]
+
+
+def missing_column(name: str, file: str, names: Sequence[str]) -> InputError:
+    """The error for a column that is not there, with the nearest of those that are."""
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    return InputError(f"{file}: no column {name}. The columns are {', '.join(names) or 'none'}.{hint}")
+
+
+def check_type(role: Role, column: str, kind: pa.DataType, file: str) -> None:
+    """Refuse a column whose type cannot play the role.
+
+    Raises:
+        InputError: it cannot.
+    """
+    if not role.accepts(kind):
+        raise InputError(
+            f"{file}: column {column} cannot be the {role.name}: it has type {kind}, a {role.name} is {role.wanted}."
+            f" Name another with {role.option}."
+        )
+
+
+def found_by_name(role: Role, schemas: Mapping[str, pa.Schema]) -> Choice | None:
+    """The column that plays `role` by its name over all files together, whatever their order; None without one.
+
+    Raises:
+        InputError: columns of such a name are there, but none of a type that can play the role.
+    """
+    names = list(dict.fromkeys(name for schema in schemas.values() for name in schema.names))
+    matching = candidates(role, names)
+    for chosen in matching:
+        if all(role.fits(schema.field(chosen).type) for schema in schemas.values() if chosen in schema.names):
+            return Choice((chosen,), "found by name", tuple(name for name in matching if name != chosen))
+    for name in matching[:1]:
+        for file, schema in schemas.items():
+            if name in schema.names:
+                check_type(role, name, schema.field(name).type, file)
+    return None

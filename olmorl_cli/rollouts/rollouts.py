@@ -1,0 +1,68 @@
+"""The input as a whole: its files, and which column plays which role."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from olmorl_cli.rollouts.files import DataFile, Fragment
+from olmorl_cli.rollouts.parallel import in_order
+from olmorl_cli.rollouts.provenance import Provenance
+from olmorl_cli.rollouts.roles import Choice, Column, resolve
+from olmorl_cli.rollouts.sources import Source
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the user says of the input: columns by role, and the size of consecutive groups."""
+
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    group_size: int | None = None
+
+    def of(self, role: str) -> tuple[str, ...]:
+        return self.columns.get(role, ())
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """Open files and the columns that matter.
+
+    Attributes:
+        files: in input order.
+        fragments: of all files, in input order.
+        choices: role → the columns that play it; roles that no column plays are left out.
+        group_size: of consecutive groups, or None.
+        provenance: where the advantages come from, if `olmorl` wrote the (only) file and its advantages are used.
+    """
+
+    files: Sequence[DataFile]
+    fragments: Sequence[Fragment]
+    choices: Mapping[str, Choice]
+    group_size: int | None = None
+    provenance: Provenance | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of all files together."""
+        return sum(fragment.rows for fragment in self.fragments)
+
+    @property
+    def sources(self) -> list[Source]:
+        return [file.source for file in self.files]
+
+    def columns(self) -> dict[str, str | list[str] | None]:
+        """role → column, as results show it; several columns as a list, consecutive groups as null."""
+        shown: dict[str, str | list[str] | None] = {} if self.group_size is None else {"group": None}
+        for role, choice in self.choices.items():
+            shown[role] = choice.columns[0] if len(choice.columns) == 1 else list(choice.columns)
+        return shown
+
+    def locate(self, role: str, file: DataFile) -> list[Column | None]:
+        """Where `file` has the role's columns; None for one that it may lack and does."""
+        choice = self.choices.get(role)
+        return [resolve(name, file.schema) for name in choice.columns] if choice else []
+
+    def map(self, work: Callable[[DataFile, Fragment], R]) -> Iterator[R]:
+        """`work` on every fragment, on all cores, results in order."""
+        return in_order(lambda fragment: work(self.files[fragment.file_number], fragment), self.fragments)

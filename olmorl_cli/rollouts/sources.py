@@ -1,0 +1,256 @@
+"""From what stands on the command line to files: paths, folders, patterns, standard input."""
+
+import errno
+import glob
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import IO
+
+from olmorl_cli.errors import InputError, UsageError
+
+ENVIRONMENT = "OLMORL_ROLLOUTS"
+DEFAULT = "rollouts.parquet"
+SUFFIXES = (".parquet", ".pq", ".arrow", ".arrows", ".feather", ".ipc", ".jsonl", ".ndjson", ".json")
+"""What a data file's name ends in, in a folder; a file that is named outright may be called anything."""
+
+NO_INPUT = (
+    f"no input: name files or folders, pipe rollouts into standard input, set ${ENVIRONMENT}, or put them into ./{DEFAULT}"
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of the input.
+
+    Attributes:
+        path: where it is read from.
+        name: what messages and results call it.
+        hold: keeps a temporary file alive as long as the source.
+    """
+
+    path: str
+    name: str
+    hold: "Descriptor | None" = None
+
+    @property
+    def identity(self) -> tuple[int, int] | None:
+        """Device and inode, or None for what has none."""
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
+
+
+def find_sources(arguments: Sequence[str]) -> list[Source]:
+    """The files that the command's FILES stand for, in order; without FILES, the default input.
+
+    Raises:
+        InputError: one does not exist, a folder or pattern holds no data file.
+        UsageError: standard input is asked for twice, or nothing at all is there to read.
+    """
+    if not arguments:
+        return _default_sources()
+    if sum(argument == "-" for argument in arguments) > 1:
+        raise UsageError("standard input can be read once: give - a single time")
+    return [source for argument in arguments for source in _named(argument)]
+
+
+def _default_sources() -> list[Source]:
+    if _standard_input_is_data():
+        return [standard_input()]
+    if os.environ.get(ENVIRONMENT):
+        return _named(os.environ[ENVIRONMENT])
+    if os.path.lexists(DEFAULT):
+        return _named(DEFAULT)
+    raise UsageError(NO_INPUT)
+
+
+def _standard_input_is_data() -> bool:
+    """Whether standard input is a pipe, a socket or a redirected file (not a terminal, /dev/null or closed)."""
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+
+
+def standard_input() -> Source:
+    """Standard input as a file that can be read twice: the redirected file itself, or a temporary copy of a pipe.
+
+    Raises:
+        InputError: it is a terminal, closed or empty.
+    """
+    name = "standard input"
+    try:
+        status = os.fstat(0)
+    except OSError:
+        raise InputError(f"{name}: it is closed. Name a file instead of -") from None
+    if os.isatty(0):
+        raise InputError(f"{name}: it is a terminal, rollouts come from a file or a pipe. Name a file instead of -")
+    if stat.S_ISREG(status.st_mode) and os.lseek(0, 0, os.SEEK_CUR) == 0:
+        if status.st_size == 0:
+            raise InputError(f"{name}: it is empty. Check the program before the pipe")
+        return Source(_descriptor_path(0), name)
+    with temporary_file() as copy, open(0, "rb", buffering=0, closefd=False) as pipe:
+        _copy(pipe, copy, name)
+        if copy.tell() == 0:
+            raise InputError(f"{name}: it is empty. Check the program before the pipe")
+        return held(copy, name)
+
+
+def _copy(pipe: IO[bytes], copy: IO[bytes], name: str) -> None:
+    with keeping(name):
+        shutil.copyfileobj(pipe, copy, 1 << 20)
+        copy.flush()
+
+
+@contextmanager
+def keeping(name: str) -> Iterator[None]:
+    """Turns the lack of room for a temporary copy of `name` into an `InputError`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+            raise
+        raise InputError(
+            f"{name}: cannot be kept in a temporary file: {error.strerror}. Make room in {tempfile.gettempdir()}, or set"
+            " TMPDIR"
+        ) from error
+
+
+class Descriptor:
+    """An open file without a name: it lives as long as this does."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        os.close(self.number)
+
+
+@contextmanager
+def temporary_file() -> Iterator[IO[bytes]]:
+    """A file without a name, gone when it is closed or the process ends, however it ends; `held` keeps it."""
+    copy = tempfile.TemporaryFile(prefix="olmorl-")  # noqa: SIM115 - closing may fail, see below
+    try:
+        yield copy
+    finally:
+        with suppress(OSError):  # closing fails again where writing has
+            copy.close()
+
+
+def held(copy: IO[bytes], name: str) -> Source:
+    """A source that reads a temporary file, called `name`, and keeps it alive when `copy` is closed."""
+    copy.flush()
+    descriptor = Descriptor(os.dup(copy.fileno()))
+    return Source(_descriptor_path(descriptor.number), name, hold=descriptor)
+
+
+def _descriptor_path(descriptor: int) -> str:
+    """A path that opens the descriptor's file anew."""
+    for folder in ("/proc/self/fd", "/dev/fd"):
+        if os.path.exists(f"{folder}/{descriptor}"):
+            return f"{folder}/{descriptor}"
+    raise InputError("standard input: this system gives it no path. Name a file instead")
+
+
+def _named(argument: str) -> list[Source]:
+    """The files of one argument: a literal path wins over a pattern."""
+    if argument == "-":
+        return [standard_input()]
+    if not argument:
+        raise UsageError("'' is no name of a file. Leave it out, or name one")
+    if os.path.isdir(argument):
+        return _in_folder(argument)
+    if os.path.exists(argument):
+        return [_file(argument)]
+    if os.path.lexists(argument):
+        raise InputError(f"{argument}: it is a link to nothing. Mend the link or name another file")
+    if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]+://", argument):
+        raise InputError(f"{_without_credentials(argument)}: remote input is not supported. Copy the file here first")
+    if glob.has_magic(argument):
+        return _matching(argument)
+    raise InputError(f"{argument}: no such file or folder. Check the path")
+
+
+def _matching(pattern: str) -> list[Source]:
+    """Data files that match the pattern, or lie below folders that do, in natural order, each once."""
+    sources: dict[tuple[int, int] | None, Source] = {}
+    for match in sorted(glob.glob(pattern, recursive=True), key=_natural):
+        if os.path.isdir(match):
+            found = _in_folder(match, empty=True)
+        else:
+            found = _named(match) if match.lower().endswith(SUFFIXES) else []
+        for source in found:
+            sources.setdefault(source.identity, source)
+    if not sources:
+        raise InputError(
+            f"{pattern}: no data file matches this pattern (by suffix: {', '.join(SUFFIXES)}). Check it, and quote it"
+        )
+    return sorted(sources.values(), key=lambda source: _natural(source.name))
+
+
+def _file(path: str) -> Source:
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISCHR(status.st_mode):
+        return _spooled(path)
+    try:
+        path.encode()
+    except UnicodeEncodeError:  # pyarrow takes names in UTF-8 only
+        descriptor = Descriptor(os.open(path, os.O_RDONLY))
+        return Source(_descriptor_path(descriptor.number), path, hold=descriptor)
+    return Source(os.path.abspath(path), path)
+
+
+def _spooled(path: str) -> Source:
+    """A named pipe or socket, copied so that it can be read twice."""
+    with temporary_file() as copy, open(path, "rb") as pipe:
+        _copy(pipe, copy, path)
+        return held(copy, path)
+
+
+def _in_folder(folder: str, *, empty: bool = False) -> list[Source]:
+    """Data files below a folder, in natural order of their paths; names that start with a dot do not count.
+
+    Raises:
+        InputError: there is none, unless it may be `empty`.
+    """
+    found: list[str] = []
+    seen: set[tuple[int, int]] = set()
+    for parent, folders, names in os.walk(folder, followlinks=True, onerror=_unreadable_folder):
+        status = os.stat(parent)
+        if (status.st_dev, status.st_ino) in seen:  # a link back to a folder already walked
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [os.path.join(parent, n) for n in names if n.lower().endswith(SUFFIXES) and not n.startswith(".")]
+    if not found and not empty:
+        raise InputError(f"{folder}: no data file in this folder (by suffix: {', '.join(SUFFIXES)}). Name another")
+    sources = []
+    for path in sorted(found, key=_natural):
+        if not os.path.exists(path):
+            raise InputError(f"{path}: it is a link to nothing. Mend the link or name the files")
+        sources.append(_file(path))
+    return sources
+
+
+def _unreadable_folder(error: OSError) -> None:
+    raise InputError(f"{error.filename}: {error.strerror}. Check the folder's permissions")
+
+
+def _natural(path: str) -> tuple[list[tuple[int, int, str]], str]:
+    """A sort key that puts step_2 before step_10."""
+    parts = re.split(r"(\d+)", path, flags=re.ASCII)
+    return [(1, int(part), "") if part.isdigit() and part.isascii() else (0, 0, part) for part in parts], path
+
+
+def _without_credentials(uri: str) -> str:
+    return re.sub(r"(://)[^/@]*@", r"\1", uri)

@@ -1,0 +1,107 @@
+"""Arrow columns as the texts that JSON Lines and CSV carry, without a Python object a row."""
+
+import json
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from olmorl_cli.errors import InputError
+from olmorl_cli.rollouts.arrays import storage_of
+
+_TO_ESCAPE = '["\\\\\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}\\x{2029}]'
+_LINE_BREAKS = {ord(c): f"\\u{ord(c):04x}" for c in map(chr, (0x7F, *range(0x80, 0xA0), 0x2028, 0x2029))}
+
+
+def json_texts(array: pa.Array) -> pa.Array:
+    """Each value as JSON, large_string (n,): null for null and for what JSON has no number for; dates as texts."""
+    array = storage_of(array)
+    kind = array.type
+    if types.is_null(kind):
+        return pa.array(["null"], pa.large_string()).take(pa.array(np.zeros(len(array), dtype=np.int64)))
+    if types.is_dictionary(kind):
+        return json_texts(array.dictionary).take(array.indices).fill_null("null")
+    if types.is_floating(kind):
+        array = array.cast(pa.float64()) if types.is_float16(kind) else array
+        texts = number_texts(pc.if_else(pc.is_finite(array), array, pa.scalar(None, array.type)))
+    elif types.is_boolean(kind) or types.is_integer(kind) or types.is_decimal(kind):
+        texts = array.cast(pa.large_string())
+    elif types.is_nested(kind):
+        texts = pa.array([json.dumps(value, ensure_ascii=False, default=str) for value in array.to_pylist()])
+        texts = texts.cast(pa.large_string())
+    else:
+        texts = _quoted(plain_texts(array))
+    return texts.fill_null("null")
+
+
+def number_texts(array: pa.Array) -> pa.Array:
+    """Floats in the fewest digits that read back the same, large_string (n,), null for null.
+
+    Rewards and advantages take few values, and writing digits is slow: each value is written once.
+    """
+    if len(array) > 64:
+        encoded = array.dictionary_encode()
+        if len(encoded.dictionary) < len(array) // 4:
+            return encoded.dictionary.cast(pa.large_string()).take(encoded.indices)
+    return array.cast(pa.large_string())
+
+
+def csv_texts(array: pa.Array) -> pa.Array:
+    """Each value as a CSV cell, large_string (n,): empty for null and NaN, quoted where a reader would stumble."""
+    array = storage_of(array)
+    if types.is_dictionary(array.type):
+        return csv_texts(array.dictionary).take(array.indices).fill_null("")
+    if types.is_floating(array.type):
+        array = array.cast(pa.float64()) if types.is_float16(array.type) else array
+        array = pc.if_else(pc.is_nan(array), pa.scalar(None, array.type), array)
+    texts = plain_texts(array)
+    special = pc.fill_null(pc.match_substring_regex(texts, '[",\r\n]|^$|^ | $'), False)
+    if not (types.is_boolean(array.type) or types.is_integer(array.type)) and pc.any(special).as_py():
+        texts = pc.if_else(special, joined('"', pc.replace_substring(texts, '"', '""'), '"'), texts)
+    return texts.fill_null("")
+
+
+def plain_texts(array: pa.Array) -> pa.Array:
+    """Each value as bare text, large_string (n,), null for null: ids, dates, bytes (as hexadecimal digits)."""
+    array = storage_of(array)
+    kind = array.type
+    if types.is_dictionary(kind):
+        return plain_texts(array.dictionary).take(array.indices)
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        return pa.array([value if value is None else value.hex() for value in array.to_pylist()], pa.large_string())
+    if types.is_nested(kind):
+        return json_texts(array)
+    return number_texts(array) if types.is_floating(kind) else array.cast(pa.large_string())
+
+
+def valid_texts(array: pa.Array, what: str, file: str) -> pa.Array:
+    """The array, once it is known to be valid UTF-8.
+
+    Raises:
+        InputError: it is not.
+    """
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        raise InputError(f"{file}: {what} has text that is not valid UTF-8. Write it as UTF-8") from None
+    return array
+
+
+def _quoted(texts: pa.Array) -> pa.Array:
+    special = pc.fill_null(pc.match_substring_regex(texts, _TO_ESCAPE), False)
+    if pc.any(special).as_py():
+        escaped = [_escape(text) for text in texts.filter(special).to_pylist()]
+        return pc.replace_with_mask(joined('"', texts, '"'), special, pa.array(escaped, pa.large_string()))
+    return joined('"', texts, '"')
+
+
+def joined(*parts: str | pa.Array) -> pa.Array:
+    """Texts joined row by row, large_string (n,), null where one of them is."""
+    scalars = [pa.scalar(part, pa.large_string()) if isinstance(part, str) else part for part in (*parts, "")]
+    return pc.binary_join_element_wise(*scalars)
+
+
+def _escape(text: str) -> str:
+    return re.sub("[\x7f-\x9f\u2028\u2029]", lambda m: _LINE_BREAKS[ord(m[0])], json.dumps(text, ensure_ascii=False))

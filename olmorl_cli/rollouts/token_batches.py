@@ -1,0 +1,353 @@
+"""From record batches to real tokens: lists flattened, masks applied, log-probs checked."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from olmorl_cli.core.tokens import Tokens
+from olmorl_cli.errors import MOST_PLACES, Place, Problems
+from olmorl_cli.rollouts.arrays import BoolArray, IntArray, Lists, column_of, lists_of, marks_of, numbers_of
+from olmorl_cli.rollouts.files import DataFile, Fragment
+from olmorl_cli.rollouts.roles import Column
+from olmorl_cli.rollouts.rollouts import Rollouts
+
+MOST_LOGP = 1e-3
+"""Greatest log-prob that rounding can explain; what lies above is a sentinel."""
+BLOCK_TOKENS = 1 << 15
+"""Tokens in a block of work: its temporaries stay in the cache."""
+
+_SHORT_RUN = 16
+"""Mean length of a mask's runs, real and not, below which tokens are picked one by one."""
+_MEND = "Mend it, mask it out, or leave such tokens out with --invalid skip"
+Values = Mapping[str, tuple[npt.NDArray[Any], BoolArray | None]]
+"""Role → log-probs (T,), and where they are null (None where none is)."""
+
+_FIELDS = {"logp_new": "new", "logp_old": "old", "logp_sampler": "sampler", "logp_ref": "reference"}
+
+
+@dataclass(frozen=True)
+class TokenColumns:
+    """The columns of one file that hold tokens.
+
+    Attributes:
+        logps: role → column of log-probs.
+        mask: None where every token is real.
+        sampler_required: a null list of sampler log-probs is an error, not an answer without them.
+        sampler_missing: other files have a column of them, this one has not.
+    """
+
+    logps: Mapping[str, Column]
+    mask: Column | None = None
+    sampler_required: bool = False
+    sampler_missing: bool = False
+
+    @property
+    def tops(self) -> list[str]:
+        columns = [*self.logps.values(), *([self.mask] if self.mask else [])]
+        return list(dict.fromkeys(column.top for column in columns))
+
+
+def token_columns(rollouts: Rollouts, file: DataFile, sampler_required: bool = False) -> TokenColumns:
+    """Where `file` has the tokens."""
+    places = {role: rollouts.locate(role, file) for role in rollouts.choices if role.startswith("logp") or role == "mask"}
+    logps = {role: place[0] for role, place in places.items() if role != "mask" and place[0] is not None}
+    missing = "logp_sampler" in rollouts.choices and "logp_sampler" not in logps
+    return TokenColumns(logps, places["mask"][0] if "mask" in places else None, sampler_required, missing)
+
+
+def token_blocks(
+    file: DataFile,
+    fragment: Fragment,
+    columns: TokenColumns,
+    skip: bool,
+    problems: Problems,
+    severity: str | None = None,
+) -> Iterator[tuple[int, Tokens]]:
+    """The real tokens of a fragment's answers, in blocks of whole answers.
+
+    Args:
+        file: the fragment's file.
+        fragment: what to read of it.
+        columns: where the tokens are.
+        skip: leave out tokens whose log-probs are not finite or positive, and answers without log-probs.
+        problems: takes what is wrong (and, as notes, what was left out).
+        severity: of what could be left out, if not error, or note under `skip`.
+
+    Yields:
+        The block's first answer, counted from the fragment's first, and its tokens.
+    """
+    first = 0
+    for batch in file.batches(fragment, columns.tops):
+        reading = _Batch(file, fragment.file_number, fragment.first_row + first, columns, skip, problems)
+        reading.severity = severity or ("note" if skip else "error")
+        for start, tokens in reading.blocks(batch):
+            yield first + start, tokens
+        first += batch.num_rows
+
+
+class _Batch:
+    """One record batch on its way to tokens; `first_row` is the file's row of its first answer."""
+
+    def __init__(
+        self, file: DataFile, file_number: int, first_row: int, columns: TokenColumns, skip: bool, problems: Problems
+    ) -> None:
+        self.file, self.file_number, self.first_row = file, file_number, first_row
+        self.columns, self.skip, self.problems = columns, skip, problems
+        self.severity = "error"
+
+    @property
+    def _required(self) -> list[str]:
+        """Roles whose lists an answer must have; the sampler's only if asked for, or where there are no others."""
+        roles = [role for role in self.columns.logps if role != "logp_sampler" or self.columns.sampler_required]
+        return roles or ["logp_sampler"]
+
+    def blocks(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Tokens]]:
+        """The batch's real tokens, block by block; nothing where errors (now among the problems) leave nothing to score."""
+        logps = {role: lists_of(column_of(batch, column)) for role, column in self.columns.logps.items()}
+        mask = lists_of(column_of(batch, self.columns.mask)) if self.columns.mask else None
+        has_sampler = None
+        if "logp_sampler" not in self._required and "logp_sampler" in logps and logps["logp_sampler"].null is not None:
+            has_sampler = ~logps["logp_sampler"].null
+        usable = self._usable(logps, mask)
+        lengths = next(logps[role].lengths for role in self._required)
+        if usable is not None:
+            lengths = lengths * usable
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        values = {role: _flat(numbers_of(lists.values), lists, usable) for role, lists in logps.items()}
+        if has_sampler is not None:
+            values["logp_sampler"] = _spread(values["logp_sampler"], np.repeat(has_sampler, lengths))
+        real = None
+        if mask is not None:
+            real, unknown = _flat(marks_of(mask.values), mask, usable)
+            if unknown is not None and unknown.any():
+                action = "Write 0 or 1 for every token of the mask"
+                self._report_tokens("null_in_mask", "the mask is null or NaN", action, np.flatnonzero(unknown), offsets, 0)
+        for start, stop in _cuts(offsets):
+            part = slice(int(offsets[start]), int(offsets[stop]))
+            block = _Block(
+                start,
+                offsets[start : stop + 1] - offsets[start],
+                {role: (array[part], None if null is None else null[part]) for role, (array, null) in values.items()},
+                None if real is None else real[part],
+                None if has_sampler is None else has_sampler[start:stop],
+            )
+            tokens = self._tokens(block)
+            if tokens is not None:
+                yield start, tokens
+
+    def _tokens(self, block: "_Block") -> Tokens | None:
+        """The block's real tokens with sound log-probs; None where some are not, and are not to be skipped."""
+        values, offsets = block.values, block.offsets
+        positions = None
+        if block.real is not None and not block.real.all():
+            positions = _Kept(block.real)
+            values, offsets = positions.values(values), positions.offsets(offsets)
+        wrong = self._wrong(block, values, offsets, positions)
+        if wrong is not None:
+            if not self.skip:
+                return None
+            sound = _Kept(~wrong)
+            values, offsets = sound.values(values), sound.offsets(offsets)
+        logps = {_FIELDS[role]: array for role, (array, _) in values.items()}
+        if self.columns.sampler_missing and "old" in logps:
+            logps["sampler"], block.has_sampler = logps["old"], np.zeros(offsets.size - 1, dtype=np.bool_)
+        logps.setdefault("new", next(iter(logps.values())))
+        return Tokens(offsets, has_sampler=block.has_sampler, **logps)
+
+    def _wrong(self, block: "_Block", values: Values, offsets: IntArray, positions: "_Kept | None") -> BoolArray | None:
+        """Which of the block's real tokens (T,) have a log-prob that cannot be one; None where none has."""
+        wrong = None
+        for role, (array, null) in values.items():
+            if role == "logp_sampler" and block.has_sampler is not None:
+                array = np.where(np.repeat(block.has_sampler, np.diff(offsets)), array, array.dtype.type(0))
+            if array.size == 0 or (-np.inf < array.min() and array.max() <= MOST_LOGP):
+                continue  # NaN compares false
+            name = f"{self.columns.logps[role].name}, the {role},"
+            nothing = np.zeros(array.size, dtype=np.bool_) if null is None else null
+            for code, said, where in (
+                ("null", "is null", nothing),
+                ("nan", "is NaN", np.isnan(array) & ~nothing),
+                ("infinite", "is infinite", np.isinf(array)),
+                ("positive", f"is above {MOST_LOGP:g}, no log-prob", (array > MOST_LOGP) & (array < np.inf)),
+            ):
+                if where.any():
+                    action = _MEND if self.severity == "error" else "Such tokens are left out"
+                    at = np.flatnonzero(where)
+                    at = at if positions is None else positions.places[at]
+                    self._report_tokens(
+                        f"{code}_{role}",
+                        f"{name} {said}",
+                        action,
+                        at,
+                        block.offsets,
+                        block.first,
+                        self.severity,
+                    )
+                    wrong = where if wrong is None else wrong | where
+        return wrong
+
+    def _usable(self, logps: dict[str, Lists], mask: Lists | None) -> BoolArray | None:
+        """Which answers have lists that belong together, bool (n,); None where all have.
+
+        The new log-probs tell which tokens an answer has. Lists of another length are an error under every policy, a null
+        list beside new log-probs under the skip policy an answer without tokens.
+        """
+        names = {role: self.columns.logps[role].name for role in logps}
+        first, *others = self._required
+        reference = logps[first]
+        absent = np.zeros(reference.lengths.size, dtype=np.bool_)
+        wholly_absent = np.all([logps[role].is_null for role in (first, *others)], axis=0)
+        for role in (first, *others):
+            if (null := logps[role].null) is not None:
+                absent |= null
+                action = "Mend it, or score such answers without tokens with --invalid skip"
+                action = "Such answers have no tokens" if self.severity == "note" else action
+                self._report_rows(
+                    f"null_list_{role}", f"{names[role]}, the {role}, is a null list", action, null, self.severity
+                )
+        if mask is not None and mask.null is not None:
+            self._report_rows("null_mask", "the mask is a null list", "Write a mask for every answer", mask.null)
+        differing = absent.copy()
+        compared = [(names[role], logps[role], True) for role in others]
+        if "logp_sampler" in logps and "logp_sampler" not in self._required:
+            compared.append((names["logp_sampler"], logps["logp_sampler"], True))
+        if mask is not None and self.columns.mask is not None:
+            compared.append((self.columns.mask.name, mask, False))
+        for name, lists, may_be_null in compared:
+            differs = (lists.lengths != reference.lengths) & ~wholly_absent
+            if may_be_null and lists.null is not None:
+                differs &= ~lists.null
+            if not self.skip:  # a null list is said already
+                differs &= ~absent
+            if differs.any():
+                details = [f" ({names[first]} {a}, {name} {b})" for a, b in _pairs(reference, lists, differs)]
+                message = f"the lists {names[first]} and {name} have different lengths"
+                action = "Write lists of one length an answer; nothing is padded or cut by guess"
+                self._report_rows("lengths", message, action, differs, details=details)
+                differing |= differs
+        return ~differing if differing.any() else None
+
+    def _report_rows(
+        self,
+        code: str,
+        message: str,
+        action: str,
+        wrong: BoolArray,
+        severity: str = "error",
+        details: list[str] | None = None,
+    ) -> None:
+        rows = np.flatnonzero(wrong)
+        if not rows.size:
+            return
+        details = details or [""] * MOST_PLACES
+        places = [
+            Place(self.file_number, self.first_row + row, detail=detail)
+            for row, detail in zip(rows[:MOST_PLACES].tolist(), details, strict=False)
+        ]
+        self._add(code, message, action, places, rows.size, severity)
+
+    def _report_tokens(
+        self, code: str, message: str, action: str, at: IntArray, offsets: IntArray, first: int, severity: str = "error"
+    ) -> None:
+        rows = np.searchsorted(offsets, at[:MOST_PLACES], side="right") - 1
+        tokens = at[:MOST_PLACES] - offsets[rows]
+        places = [
+            Place(self.file_number, self.first_row + first + row, token)
+            for row, token in zip(rows.tolist(), tokens.tolist(), strict=True)
+        ]
+        self._add(code, message, action, places, at.size, severity)
+
+    def _add(self, code: str, message: str, action: str, places: list[Place], count: int, severity: str) -> None:
+        self.problems.add(code, message, action, file=self.file.name, places=places, count=count, severity=severity)
+
+
+@dataclass
+class _Block:
+    """Some answers of a batch, all their tokens still there, cut to fit the cache.
+
+    Attributes:
+        first: the batch's row of the first answer.
+        offsets: int (n + 1,), from 0.
+        values: role → log-probs (T,) and where they are null.
+        real: bool (T,), or None where every token is.
+        has_sampler: bool (n,), or None where every answer has sampler log-probs.
+    """
+
+    first: int
+    offsets: IntArray
+    values: Values
+    real: BoolArray | None
+    has_sampler: BoolArray | None
+
+
+def _cuts(offsets: IntArray) -> Iterator[tuple[int, int]]:
+    """First and last answers of blocks of about BLOCK_TOKENS (one answer may be longer)."""
+    inner = np.searchsorted(offsets, np.arange(BLOCK_TOKENS, offsets[-1], BLOCK_TOKENS), side="right") - 1
+    edges = np.unique(np.concatenate(([0], inner, [offsets.size - 1]))).tolist()
+    return itertools.pairwise(edges)
+
+
+def _flat(values: tuple[Any, BoolArray | None], lists: Lists, usable: BoolArray | None) -> tuple[Any, BoolArray | None]:
+    """A column's flat values and their nulls, of usable answers only."""
+    if usable is None:
+        return values
+    keep = np.repeat(usable, lists.lengths)
+    array, null = values
+    return None if array is None else array[keep], None if null is None else null[keep]
+
+
+def _spread(values: tuple[Any, BoolArray | None], present: BoolArray) -> tuple[Any, BoolArray | None]:
+    """Values of some tokens at the place of all, NaN (and not null) elsewhere."""
+    array, null = values
+    full = np.full(present.size, np.nan, dtype=array.dtype)
+    full[present] = array
+    if null is None:
+        return full, None
+    full_null = np.zeros(present.size, dtype=np.bool_)
+    full_null[present] = null
+    return full, full_null
+
+
+class _Kept:
+    """The tokens that a mask (T,) keeps. Masks come in long runs, which are copied whole."""
+
+    def __init__(self, mask: BoolArray) -> None:
+        self.mask = mask
+        turns = np.flatnonzero(mask[1:] != mask[:-1]) + 1
+        bounds = np.concatenate(([0], turns, [mask.size])) if mask.size else np.zeros(1, dtype=np.int64)
+        first = 0 if mask.size and mask[0] else 1
+        self.starts, self.stops = bounds[first:-1:2], bounds[first + 1 :: 2]
+
+    @property
+    def places(self) -> IntArray:
+        """Where the kept tokens stood, int (kept,)."""
+        return np.flatnonzero(self.mask)
+
+    def offsets(self, offsets: IntArray) -> IntArray:
+        """The answers' offsets among the kept tokens."""
+        before = np.concatenate(([0], np.cumsum(self.stops - self.starts)))
+        run = np.searchsorted(self.starts, offsets, side="right")
+        over = np.maximum(np.append(0, self.stops)[run] - offsets, 0)
+        kept: IntArray = before[run] - np.where(run > 0, over, 0)
+        return kept
+
+    def values(self, values: Values) -> Values:
+        """The kept tokens' values."""
+        return {role: (self._of(array), None if null is None else self._of(null)) for role, (array, null) in values.items()}
+
+    def _of(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        if self.starts.size == 0 or self.starts.size * _SHORT_RUN > self.mask.size:
+            return array[self.mask]
+        runs = zip(self.starts.tolist(), self.stops.tolist(), strict=True)
+        return np.concatenate([array[start:stop] for start, stop in runs])
+
+
+def _pairs(a: Lists, b: Lists, where: BoolArray) -> list[tuple[int, int]]:
+    """The lengths of the first few lists of a and b that differ."""
+    rows = np.flatnonzero(where)[:MOST_PLACES]
+    return list(zip(a.lengths[rows].tolist(), b.lengths[rows].tolist(), strict=True))

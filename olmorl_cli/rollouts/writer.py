@@ -1,0 +1,139 @@
+"""Results to files and standard output: Parquet, Arrow, CSV and JSON Lines."""
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import types
+
+from olmorl_cli.rollouts.parallel import in_order
+from olmorl_cli.rollouts.texts import csv_texts, joined, json_texts
+
+Texts = Callable[[pa.Array], pa.Array]
+
+ROWS = 1 << 16
+"""Rows written at a time."""
+LEAST_TO_JUDGE = 4096
+"""Rows that show whether a column's values repeat."""
+
+
+def write_table(table: pa.Table, format: str, sink: IO[bytes], *, stream: bool) -> None:
+    """Write a table whose columns may be dictionaries of ids.
+
+    Args:
+        table: the rows.
+        format: parquet, arrow, csv or jsonl.
+        sink: takes the bytes.
+        stream: Arrow as a stream rather than a file.
+    """
+    names = table.column_names
+    if format == "jsonl":
+        keys = [f"{json.dumps(name, ensure_ascii=False)}: " for name in names]
+        _write_texts(table, sink, json_texts, [("{" if n == 0 else ", ") + key for n, key in enumerate(keys)], "}\n")
+    elif format == "csv":
+        header = ",".join(csv_texts(pa.array(names)).to_pylist())
+        sink.write(f"{header}\n".encode())
+        _write_texts(table, sink, csv_texts, ["", *[","] * (len(names) - 1)], "\n")
+    else:
+        plain = pa.Table.from_arrays([_decoded(column) for column in table.columns], names=table.column_names)
+        write_batches(plain.schema, plain.to_batches(), format, sink, stream=stream)
+
+
+def write_batches(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], format: str, sink: IO[bytes], *, stream: bool
+) -> None:
+    """Write record batches of one schema as parquet or arrow."""
+    if format == "parquet":
+        batches = iter(batches)
+        start = list(itertools.islice(batches, 1))
+        with pq.ParquetWriter(sink, schema, use_dictionary=_repeating(start)) as writer:
+            for batch in itertools.chain(start, batches):
+                writer.write_batch(batch)
+        return
+    with pa.ipc.new_stream(sink, schema) if stream else pa.ipc.new_file(sink, schema) as ipc:
+        for batch in batches:
+            ipc.write_batch(batch)
+
+
+def _repeating(batches: Sequence[pa.RecordBatch]) -> list[str] | bool:
+    """Columns worth a dictionary, by their first batch: not those in which most values are new."""
+    if not batches or batches[0].num_rows < LEAST_TO_JUDGE:
+        return True
+    first = batches[0].slice(0, LEAST_TO_JUDGE)
+    new = {f.name for f in first.schema if not types.is_nested(f.type) and not types.is_dictionary(f.type)}
+    new = {name for name in new if pc.count_distinct(first.column(name)).as_py() > LEAST_TO_JUDGE // 2}
+    return [name for name in first.schema.names if name not in new]
+
+
+def write_records(records: Sequence[Mapping[str, Any]], format: str, sink: IO[bytes], *, stream: bool) -> None:
+    """Write a few records of plain values; nested ones are JSON texts but in JSON Lines."""
+    if format == "jsonl":
+        for record in records:
+            sink.write((json.dumps(_without_infinity(record), ensure_ascii=False, allow_nan=False) + "\n").encode())
+        return
+    flat = [{key: _flat(value) for key, value in record.items()} for record in records]
+    columns = {key: [record[key] for record in flat] for key in (flat[0] if flat else {})}
+    write_table(pa.table({key: _typed(values) for key, values in columns.items()}), format, sink, stream=stream)
+
+
+def _typed(values: list[Any]) -> pa.Array:
+    kind = pa.float64() if all(value is None or isinstance(value, float) for value in values) else None
+    return pa.array(values, kind)
+
+
+def _flat(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
+
+
+def _without_infinity(value: Any) -> Any:
+    """The value with None for infinite numbers, which JSON cannot write."""
+    if isinstance(value, dict):
+        return {key: _without_infinity(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_infinity(item) for item in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(column.type.value_type) if types.is_dictionary(column.type) else column
+
+
+def _write_texts(table: pa.Table, sink: IO[bytes], texts: Texts, around: Sequence[str], end: str) -> None:
+    """Write a line a row: `around[i]` before the text of column i, `end` after the last."""
+    columns = [_with_words(column, texts) for column in table.columns]
+
+    def lines(first: int) -> memoryview:
+        cells = (column.slice(first, ROWS) for column in columns)
+        cells = (cell if isinstance(column, _Words) else texts(cell) for column, cell in zip(columns, cells, strict=True))
+        return _characters(joined(*(part for pair in zip(around, cells, strict=True) for part in pair), end))
+
+    for part in in_order(lines, range(0, table.num_rows, ROWS)):
+        sink.write(part)
+
+
+def _with_words(column: pa.ChunkedArray, texts: Texts) -> "pa.Array | _Words":
+    """The column in one piece; a dictionary's ids are turned into texts here, once, rather than row by row."""
+    array = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+    return _Words(array.indices, texts(array.dictionary)) if types.is_dictionary(array.type) else array
+
+
+class _Words:
+    """Texts by code: what is left of a dictionary column."""
+
+    def __init__(self, indices: pa.Array, texts: pa.Array) -> None:
+        self.indices, self.texts = indices, texts
+
+    def slice(self, first: int, rows: int) -> pa.Array:
+        return self.texts.take(self.indices.slice(first, rows))
+
+
+def _characters(texts: pa.Array) -> memoryview:
+    """The texts one after another."""
+    _, offsets, data = texts.buffers()
+    bounds = np.frombuffer(offsets, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    return memoryview(data)[bounds[0] : bounds[-1]] if data is not None else memoryview(b"")
