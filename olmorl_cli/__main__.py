@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from olmorl_cli.cli import app
+from olmorl_cli import __version__
 from olmorl_cli.errors import ExitCode, OlmorlError, ReaderGone
 from olmorl_cli.output import discard, print_error
 
@@ -31,6 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    if arguments == ["--version"]:  # the commonest call of scripts need not build the whole command line
+        sys.stdout.write(f"olmorl {__version__}\n")
+        return ExitCode.OK
+    from olmorl_cli.cli import app
+
     try:
         return int(app(args=list(arguments), prog_name="olmorl", standalone_mode=False) or 0)
     except KeyboardInterrupt:

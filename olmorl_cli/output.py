@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 from olmorl_cli.errors import UsageError, visible
-from olmorl_cli.options import parse_choice
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -41,6 +40,7 @@ def destination_of(format: str | None, output: str | None, quiet: bool, inputs: 
     Raises:
         UsageError, OutputError: nothing can be written there.
     """
+    from olmorl_cli.options import parse_choice
     from olmorl_cli.rollouts.target import FORMATS, check_target, format_of
 
     if format is not None:

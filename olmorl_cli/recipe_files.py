@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import tomllib
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,6 +29,8 @@ def _from_file(path: str) -> Recipe:
         if path.endswith(".toml"):
             raise InputError(f"{path}: no such recipe file. Check the path")
         raise UsageError(f"no such recipe: {path}. The names are {', '.join(NAMED)}; a file is called NAME.toml")
+    import tomllib
+
     try:
         with open(path, "rb") as file:
             settings = tomllib.load(file)

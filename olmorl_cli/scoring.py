@@ -12,7 +12,7 @@ from olmorl_cli.core.advantages import GroupStatistics, answer_advantages, group
 from olmorl_cli.core.objective import Partition, answer_terms, objective
 from olmorl_cli.core.recipes import Recipe, Terms
 from olmorl_cli.core.sums import FloatArray, IntArray, exact_means
-from olmorl_cli.core.tokens import BoolArray, SamplerSums, TermSums, sampler_sums, term_sums
+from olmorl_cli.core.tokens import BoolArray, SamplerSums, TermSums, Workspace, sampler_sums, term_sums
 from olmorl_cli.errors import DataError, Problems
 from olmorl_cli.rollouts.answers import AnswerTable, read_answers
 from olmorl_cli.rollouts.files import DataFile, Fragment
@@ -128,14 +128,14 @@ def score_fragment(
     file: DataFile, fragment: Fragment, columns: TokenColumns, terms: Sequence[Terms], skip: bool
 ) -> tuple[TokenSums, Problems]:
     """The token pass over one fragment: its answers' sums, and what is wrong with its tokens."""
-    problems = Problems()
+    problems, workspace = Problems(), Workspace()
     with_sampler = {"logp_old", "logp_sampler"} <= set(columns.logps)
     sums = TokenSums.empty(fragment.rows, terms, with_sampler)
     for first, tokens in token_blocks(file, fragment, columns, skip, problems):
         part = TokenSums(
             np.diff(tokens.offsets),
-            {each: term_sums(tokens, each) for each in terms},
-            sampler_sums(tokens) if with_sampler else None,
+            {each: term_sums(tokens, each, workspace) for each in terms},
+            sampler_sums(tokens, workspace) if with_sampler else None,
         )
         sums.put(first, part)
     return sums, problems

@@ -45,6 +45,14 @@ class Tokens:
     has_sampler: BoolArray | None = None
 
 
+def _start(size: int, value: float, kind: type[np.float64 | np.int64]) -> npt.NDArray[Any]:
+    return np.full(size, value, kind) if value else np.zeros(size, kind)
+
+
+def _filled(size: int, value: float, kind: type[np.float64 | np.int64]) -> npt.NDArray[Any]:
+    return np.full(size, value, kind) if value else np.zeros(size, kind)
+
+
 class _Sums:
     """Arrays of one value an answer that can be made empty and filled part by part."""
 
@@ -53,7 +61,7 @@ class _Sums:
         """What `answers` answers without a token have."""
         return cls(
             **{
-                f.name: np.full(answers, f.metadata.get("start", 0), dtype=np.float64 if f.type is FloatArray else np.int64)
+                f.name: _filled(answers, f.metadata.get("start", 0.0), np.float64 if f.type is FloatArray else np.int64)
                 for f in dataclasses.fields(cls)  # type: ignore[arg-type]
             }
         )
@@ -62,7 +70,8 @@ class _Sums:
         """Write `part` over the answers from row `first` on."""
         for f in dataclasses.fields(part):  # type: ignore[arg-type]
             values = getattr(part, f.name)
-            getattr(self, f.name)[first : first + values.size] = values
+            if f.metadata or values.any():  # zeros are there already, and untouched pages of them take no memory
+                getattr(self, f.name)[first : first + values.size] = values
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,19 @@ class SamplerSums(_Sums):
     abs_diff: FloatArray
 
 
+class Workspace:
+    """Memory that blocks of tokens share one after another: asking for it anew each time costs as much as the arithmetic."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, FloatArray] = {}
+
+    def array(self, name: str, size: int) -> FloatArray:
+        """Float64 (size,) with no particular content; it is anybody's again at the next block."""
+        if name not in self._arrays or self._arrays[name].size < size:
+            self._arrays[name] = np.empty(size)
+        return self._arrays[name][:size]
+
+
 class Segments:
     """Reductions over each answer's tokens. The sum of an answer depends on its own tokens alone."""
 
@@ -134,7 +156,7 @@ class Segments:
         """Number of true flags of each answer, int64 (n,)."""
         if not flags.any():
             return np.zeros(self.lengths.size, dtype=np.int64)
-        return self._scatter(np.add.reduceat(flags.view(np.int8), self.starts, dtype=np.int64))
+        return self._scatter(np.add.reduceat(flags.view(np.int8), self.starts, dtype=np.int32).astype(np.int64))
 
     def min(self, per_token: Floats) -> FloatArray:
         """Least value of each answer, inf where it has no token."""
@@ -157,7 +179,7 @@ class Segments:
         return self.sum(per_token) / np.maximum(self.lengths, 1)
 
 
-def term_sums(tokens: Tokens, terms: Terms) -> TermSums:
+def term_sums(tokens: Tokens, terms: Terms, workspace: Workspace | None = None) -> TermSums:
     """The per-answer sums of `terms`.
 
     With u = min(ρ, delta), l = 1 - eps_low, h = 1 + eps_high and c = dual_clip, ratio_clip's term is
@@ -168,10 +190,10 @@ def term_sums(tokens: Tokens, terms: Terms) -> TermSums:
     and cispo's is A clip(ρ, l, h) logp_new. The sampler's weight multiplies f. Sources: PPO, arXiv 1707.06347, eq. 7;
     dual clip, arXiv 1912.09729, eq. 5; CISPO, arXiv 2506.13585, eq. 4-5; GSPO, arXiv 2507.18071, eq. 5-7.
     """
-    segments = Segments(tokens.offsets)
+    segments, workspace = Segments(tokens.offsets), workspace or Workspace()
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         weight, outside = _weights(tokens, terms, segments) if terms.sampler_mode != "none" else (None, None)
-        ratio, k3 = _ratios(tokens, terms, segments)
+        ratio, k3 = _ratios(tokens, terms, segments, workspace)
         k3_sum = np.maximum(segments.sum(k3), 0.0)
         work = k3  # done with: its memory serves the terms
         high = terms.ratio_high if terms.delta is None else min(terms.ratio_high, terms.delta)
@@ -213,9 +235,9 @@ def _most_if_negative(terms: Terms) -> float:
     )
 
 
-def sampler_sums(tokens: Tokens) -> SamplerSums:
+def sampler_sums(tokens: Tokens, workspace: Workspace | None = None) -> SamplerSums:
     """How far the sampler's log-probs lie from the old ones, per answer."""
-    segments = Segments(tokens.offsets)
+    segments, workspace = Segments(tokens.offsets), workspace or Workspace()
     if tokens.old is None or tokens.sampler is None:
         return SamplerSums.empty(segments.lengths.size)
     if tokens.has_sampler is not None and not tokens.has_sampler.all():
@@ -225,8 +247,8 @@ def sampler_sums(tokens: Tokens) -> SamplerSums:
     else:
         old, sampler = tokens.old, tokens.sampler
     with np.errstate(over="ignore", under="ignore"):
-        log_weight = np.subtract(old, sampler, dtype=np.float64)
-        weight = np.exp(log_weight)
+        log_weight = np.subtract(old, sampler, out=workspace.array("log", old.size), dtype=np.float64)
+        weight = np.exp(log_weight, out=workspace.array("ratio", old.size))
         return SamplerSums(
             tokens=segments.lengths,
             weight=segments.sum(weight),
@@ -237,12 +259,13 @@ def sampler_sums(tokens: Tokens) -> SamplerSums:
         )
 
 
-def _ratios(tokens: Tokens, terms: Terms, segments: Segments) -> tuple[FloatArray, FloatArray]:
+def _ratios(tokens: Tokens, terms: Terms, segments: Segments, workspace: Workspace) -> tuple[FloatArray, FloatArray]:
     """ρ and (ρ - 1) - log ρ of each token, float64 (T,)."""
     base = tokens.old if terms.ratio == "old" else tokens.sampler
     if base is None:
         raise ValueError(f"the ratio against {terms.ratio} needs logp_{terms.ratio}")
-    log_ratio = np.subtract(tokens.new, base, dtype=np.float64)
+    size = tokens.new.size
+    log_ratio = np.subtract(tokens.new, base, out=workspace.array("log", size), dtype=np.float64)
     lost = None
     if terms.ratio_level == "sequence_mean":
         log_ratio = segments.spread(segments.mean(log_ratio))
@@ -251,8 +274,8 @@ def _ratios(tokens: Tokens, terms: Terms, segments: Segments) -> tuple[FloatArra
     if terms.log_ratio_low is not None or terms.log_ratio_high is not None:
         np.clip(log_ratio, terms.log_ratio_low, terms.log_ratio_high, out=log_ratio)
         lost = None
-    growth = np.expm1(log_ratio)  # keeps the digits of ρ - 1 that 1 + growth rounds away
-    ratio = growth + 1.0
+    growth = np.expm1(log_ratio, out=workspace.array("growth", size))  # keeps the digits of ρ - 1 that rounding drops
+    ratio = np.add(growth, 1.0, out=workspace.array("ratio", size))
     if (far := np.flatnonzero(log_ratio < _FAR)).size:
         ratio[far] = np.exp(log_ratio[far])
     k3 = np.subtract(growth, log_ratio, out=growth)

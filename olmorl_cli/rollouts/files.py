@@ -11,10 +11,9 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from olmorl_cli.errors import InputError
-from olmorl_cli.rollouts.jsonlines import json_to_arrow
 from olmorl_cli.rollouts.sources import Source, held, keeping, temporary_file
 
-BATCH_BYTES = 6 << 20
+BATCH_BYTES = 3 << 20
 """About how much a batch of decoded columns takes in memory."""
 FRAGMENT_BYTES = 64 << 20
 MOST_ROWS = 1 << 16
@@ -135,7 +134,7 @@ class ParquetFile(DataFile):
         """
         if not any(types.is_nested(self.schema.field(name).type) for name in columns if name in self.schema.names):
             return MOST_ROWS
-        with self._open(self._metadata, 0) as file:
+        with self._open(self._metadata, READ_AHEAD) as file:
             first = next(file.iter_batches(FIRST_ROWS, [*fragment.parts], [*columns], use_threads=False), None)
         if first is None or not first.num_rows:
             return MOST_ROWS
@@ -236,6 +235,8 @@ def _opened(source: Source, head: bytes, tail: bytes) -> DataFile:
     if head.startswith(b"\xff\xff\xff\xff"):
         return ArrowStream(source)
     if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{":
+        from olmorl_cli.rollouts.jsonlines import json_to_arrow
+
         with temporary_file() as copy, keeping(source.name):
             json_to_arrow(source, copy)
             converted = ArrowFile(held(copy, source.name))

@@ -1,6 +1,5 @@
 """The role table: which columns can play which part, by name and type, and how one is chosen."""
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -223,6 +222,8 @@ def candidates(role: Role, names: Sequence[str]) -> list[str]:
 
 def missing_column(name: str, file: str, names: Sequence[str]) -> InputError:
     """The error for a column that is not there, with the nearest of those that are."""
+    import difflib
+
     near = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean {near[0]}?" if near else ""
     return InputError(f"{file}: no column {name}. The columns are {', '.join(names) or 'none'}.{hint}")

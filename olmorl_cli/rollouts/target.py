@@ -2,7 +2,6 @@
 
 import errno
 import os
-import secrets
 import shutil
 import stat
 import sys
@@ -132,7 +131,7 @@ def _whole(sink: IO[bytes]) -> Iterator[IO[bytes]]:
 @contextmanager
 def _beside(path: str) -> Iterator[IO[bytes]]:
     folder, name = os.path.split(path)
-    beside = os.path.join(folder, f".{name[:100]}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    beside = os.path.join(folder, f".{name[:100]}.{os.getpid()}-{os.urandom(4).hex()}.part")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
     try:
         with open(descriptor, "wb") as sink:

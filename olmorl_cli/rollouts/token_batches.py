@@ -18,7 +18,7 @@ from olmorl_cli.rollouts.rollouts import Rollouts
 
 MOST_LOGP = 1e-3
 """Greatest log-prob that rounding can explain; what lies above is a sentinel."""
-BLOCK_TOKENS = 1 << 15
+BLOCK_TOKENS = 1 << 16
 """Tokens in a block of work: its temporaries stay in the cache."""
 
 _SHORT_RUN = 16

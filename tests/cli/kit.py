@@ -9,6 +9,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -190,6 +191,23 @@ def _shown(descriptor: int) -> bytes:
         return os.read(descriptor, 1 << 16) if select.select([descriptor], [], [], TIMEOUT)[0] else b""
     except OSError:
         return b""
+
+
+def interrupt(process: subprocess.Popen[bytes]) -> tuple[int, bytes]:
+    """Ctrl-C for a process at work; its exit code, and what it then says on standard error.
+
+    A signal that falls just before a system call is seen after that call only, so it is sent again, as a person would.
+    """
+    try:
+        for _ in range(20):
+            process.send_signal(signal.SIGINT)
+            try:
+                return process.wait(1), process.stderr.read() if process.stderr else b""
+            except subprocess.TimeoutExpired:
+                continue
+    finally:
+        process.kill()
+    raise AssertionError("Ctrl-C does not end it")
 
 
 def without_styles(text: str) -> str:

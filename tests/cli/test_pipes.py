@@ -1,7 +1,6 @@
 """Real pipes: into the program, out of it, between two of it; and where rollouts come from when no file is named."""
 
 import os
-import signal
 import subprocess
 from pathlib import Path
 
@@ -197,8 +196,6 @@ def test_ctrl_c_while_writing_leaves_the_old_file(folder: Path) -> None:
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=kit.environment()) as process:
         while len(os.listdir(folder)) < 3:
             assert process.poll() is None, "ended before it was seen writing"
-        process.send_signal(signal.SIGINT)
-        code = process.wait(kit.TIMEOUT)
-        assert (code, process.stderr.read()) == (130, b"")
+        assert kit.interrupt(process) == (130, b"")
     assert sorted(os.listdir(folder)) == ["out.jsonl", "r.parquet"]
     assert (folder / "out.jsonl").read_text() == "old"

@@ -325,3 +325,13 @@ def test_missing_log_probs_are_named(variant, words):
     assert sampler_sums(tokens).tokens.tolist() == [0]
     with pytest.raises(ValueError, match=words):
         term_sums(tokens, Recipe(**variant).terms)
+
+
+def test_sums_written_over_empty_ones_keep_zeros_that_are_no_start() -> None:
+    """A ratio of exactly 0 is the least ratio there is, not the lack of one."""
+    terms = Recipe().terms
+    whole = TermSums.empty(3)
+    part = term_sums(Tokens(np.array([0, 1]), np.array([-900.0]), np.array([-0.1])), terms)
+    whole.put(1, part)
+    assert whole.ratio_min.tolist() == [np.inf, 0.0, np.inf]
+    assert whole.ratio_max.tolist() == [-np.inf, 0.0, -np.inf]
