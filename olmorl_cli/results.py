@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from olmorl_cli.errors import InputError
-from olmorl_cli.rollouts.files import DataFile
+from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.provenance import Provenance
 from olmorl_cli.rollouts.texts import valid_texts
 from olmorl_cli.scoring import ScoredAnswers
@@ -126,9 +126,13 @@ def _united(files: Sequence[DataFile], dictionaries: bool) -> pa.Schema:
 def _rows(scored: ScoredAnswers, schema: pa.Schema, whole: pa.Schema) -> Iterator[pa.RecordBatch]:
     advantages, kept = _numbers(scored.advantages), pa.array(scored.kept)
     first = 0
-    for fragment in scored.rollouts.fragments:
+
+    def read(file: DataFile, fragment: Fragment) -> list[pa.RecordBatch]:
+        return list(file.batches(fragment, [name for name in file.schema.names if name not in ADDED]))
+
+    for fragment, batches in zip(scored.rollouts.fragments, scored.rollouts.map(read), strict=True):
         file = scored.rollouts.files[fragment.file_number]
-        for batch in file.batches(fragment, [name for name in file.schema.names if name not in ADDED]):
+        for batch in batches:
             columns = [_as(batch, field, file) for field in schema]
             rows = batch.num_rows
             yield pa.RecordBatch.from_arrays(

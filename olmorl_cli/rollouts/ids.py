@@ -10,7 +10,6 @@ from pyarrow import types
 
 from olmorl_cli.errors import InputError
 from olmorl_cli.rollouts.arrays import BoolArray, IntArray, lists_of, storage_of
-from olmorl_cli.rollouts.parallel import cores, in_order
 from olmorl_cli.rollouts.roles import is_list
 from olmorl_cli.rollouts.texts import joined, plain_texts
 
@@ -128,22 +127,13 @@ def _encoded(ids: pa.ChunkedArray) -> Codes:
             return Codes(np.cumsum(new) - 1, pa.array(values[new]))
     if types.is_large_string(ids.type) and null is None and (words := _words(ids)) is not None:
         return _encoded_words(ids, words)
-    parts = [chunks for chunks in np.array_split(np.arange(ids.num_chunks), cores()) if chunks.size]
-    encoded = list(in_order(lambda part: pa.chunked_array([ids.chunk(int(n)) for n in part]).dictionary_encode(), parts))
-    codes, words = np.empty(len(ids), dtype=np.int64), pa.array([], ids.type)
-    first = 0
-    for part in encoded:
-        if not part.num_chunks:
-            continue
-        own = part.chunk(part.num_chunks - 1).dictionary
-        # The words so far, then those that only this part has: their codes are its words' codes from now on.
-        joint = pa.concat_arrays([words, own]).dictionary_encode()
-        renumbered = joint.indices.to_numpy()[len(words) :]
-        for chunk in part.chunks:
-            rows = slice(first, first + len(chunk))
-            codes[rows] = renumbered[chunk.indices.fill_null(0).to_numpy()] if len(own) else 0
-            first += len(chunk)
-        words = joint.dictionary
+    encoded = ids.dictionary_encode()
+    codes, first = np.empty(len(ids), dtype=np.int64), 0
+    for chunk in encoded.chunks:
+        indices = chunk.indices.fill_null(0) if chunk.null_count else chunk.indices
+        codes[first : first + len(chunk)] = indices.to_numpy()
+        first += len(chunk)
+    words = encoded.chunk(encoded.num_chunks - 1).dictionary if encoded.num_chunks else pa.array([], ids.type)
     return Codes(codes, words, null)
 
 
@@ -174,7 +164,7 @@ def _encoded_words(texts: pa.ChunkedArray, words: list[pa.ChunkedArray]) -> Code
     first = first_rows(codes.codes, len(codes.values))
     for word in words[1:]:
         values = word.to_numpy()
-        if (values[first[codes.codes]] != values).any():  # these eight bytes tell more apart
+        if (values[first][codes.codes] != values).any():  # these eight bytes tell more apart
             codes = combine(codes, _encoded(word))
             first = first_rows(codes.codes, len(codes.values))
     return Codes(codes.codes, pa.concat_arrays(texts.chunks).take(pa.array(first)))

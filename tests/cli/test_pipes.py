@@ -121,21 +121,19 @@ def test_no_input_at_all_gives_a_hint(line: str, folder: Path) -> None:
     assert all(word in done.err for word in ("files", "folders", "standard input", "$OLMORL_ROLLOUTS", "./rollouts.parquet"))
 
 
-@pytest.mark.parametrize(
-    ("line", "word"),
-    [
-        (": | olmorl groups", "empty"),
-        (": | olmorl groups -", "empty"),
-        ("olmorl groups - < /dev/null", "empty"),
-        ("echo x | olmorl groups", "Parquet, Arrow or JSON Lines"),
-        ("head -c 300 r.parquet | olmorl groups", "read"),
-    ],
-)
-def test_nothing_usable_on_standard_input_gives_2(line: str, word: str, rollouts: str) -> None:
-    done = kit.shell(f"OLMORL_ROLLOUTS={rollouts}; {line}")
-    assert (done.code, done.out, done.err.count("\n")) == (2, b"", 1)
-    assert done.err.startswith("olmorl: error: standard input: ")
-    assert word in done.err
+def test_nothing_usable_on_standard_input_gives_2(rollouts: str) -> None:
+    lines = {
+        ": | olmorl groups": "empty",
+        ": | olmorl groups -": "empty",
+        "olmorl groups - < /dev/null": "empty",
+        "echo x | olmorl groups": "Parquet, Arrow or JSON Lines",
+        "head -c 300 r.parquet | olmorl groups": "read",
+    }
+    done = kit.at_once(kit.shell, [(f"export OLMORL_ROLLOUTS={rollouts}; {line}",) for line in lines])
+    for (line, word), each in zip(lines.items(), done, strict=True):
+        assert (each.code, each.out, each.err.count("\n")) == (2, b"", 1), line
+        assert each.err.startswith("olmorl: error: standard input: "), line
+        assert word in each.err, line
 
 
 def test_a_terminal_is_not_waited_for() -> None:
@@ -145,43 +143,46 @@ def test_a_terminal_is_not_waited_for() -> None:
         assert done.text.startswith("olmorl: error: ")
 
 
-@pytest.mark.parametrize("format", [*kit.FORMATS, "table"])
-def test_a_reader_that_goes_away_is_quiet_0(format: str) -> None:
+def test_a_reader_that_goes_away_is_quiet_0(folder: Path) -> None:
     kit.many("r.parquet", 20_000)
-    line = f"olmorl advantages r.parquet -f {format} | {{ head -c 100; }} > head; echo ${{PIPESTATUS[0]}}"
-    line += f"; olmorl groups r.parquet -f {format} | true; echo ${{PIPESTATUS[0]}}"
-    done = kit.shell(line)
-    assert (done.text, done.err) == ("0\n0\n", "")
-    assert len(Path("head").read_bytes()) == 100
+    formats = (*kit.FORMATS, "table")
+    lines = [
+        f"olmorl advantages r.parquet -f {format} | {{ head -c 100; }} > head.{format}; echo ${{PIPESTATUS[0]}}"
+        f"; olmorl groups r.parquet -f {format} | true; echo ${{PIPESTATUS[0]}}"
+        for format in formats
+    ]
+    for format, done in zip(formats, kit.at_once(kit.shell, [(line,) for line in lines]), strict=True):
+        assert (done.text, done.err) == ("0\n0\n", ""), format
+        assert len((folder / f"head.{format}").read_bytes()) == 100, format
 
 
 def test_small_outputs_and_texts_of_the_program_break_off_quietly_too(rollouts: str) -> None:
-    lines = (
+    lines = [
         f"olmorl objective {rollouts}",
         "PYTHONUNBUFFERED=1 olmorl groups r.parquet",
         "olmorl --help",
         "olmorl --version",
-    )
-    for line in lines:
-        done = kit.shell(f"(sleep 0.2; {line}; echo $? >&2) | true")
-        assert done.err == "0\n", line
+    ]
+    broken = [(f"(sleep 0.2; {line}; echo $? >&2) | true",) for line in lines]
+    assert [done.err for done in kit.at_once(kit.shell, broken)] == ["0\n"] * len(lines)
 
 
-@pytest.mark.parametrize("command", ["advantages -f arrow", "groups -f parquet", "objective", "compare -f table"])
-def test_output_that_cannot_be_written_gives_2(command: str, rollouts: str) -> None:
-    for where in ("> /dev/full", ">&-"):
-        done = kit.shell(f"olmorl {command} {rollouts} {where}")
-        assert (done.code, done.err.count("\n")) == (2, 1)
-        assert done.err.startswith("olmorl: error: standard output: ")
+def test_output_that_cannot_be_written_gives_2(rollouts: str) -> None:
+    commands = ["advantages -f arrow", "groups -f parquet", "objective", "compare -f table"]
+    lines = [f"olmorl {command} {rollouts} {where}" for command in commands for where in ("> /dev/full", ">&-")]
+    for line, done in zip(lines, kit.at_once(kit.shell, [(line,) for line in lines]), strict=True):
+        assert (done.code, done.err.count("\n")) == (2, 1), line
+        assert done.err.startswith("olmorl: error: standard output: "), line
 
 
 def test_a_copy_of_standard_input_that_finds_no_room_is_not_blamed_on_the_output(rollouts: str) -> None:
-    for line in ("cat r.parquet | olmorl groups", "olmorl groups <(cat r.parquet)", "olmorl groups r.jsonl"):
-        done = kit.shell(f"olmorl advantages {rollouts} > r.jsonl; ulimit -f 1; {line}")
-        assert (done.code, done.out, done.err.count("\n")) == (2, b"", 1)
-        assert "standard output" not in done.err
-        assert "whole" not in done.err
-        assert "File too large" in done.err
+    assert kit.run("advantages", rollouts, "-o", "r.jsonl").code == 0
+    lines = ["cat r.parquet | olmorl groups", "olmorl groups <(cat r.parquet)", "olmorl groups r.jsonl"]
+    for line, done in zip(lines, kit.at_once(kit.shell, [(f"ulimit -f 1; {line}",) for line in lines]), strict=True):
+        assert (done.code, done.out, done.err.count("\n")) == (2, b"", 1), line
+        assert "standard output" not in done.err, line
+        assert "whole" not in done.err, line
+        assert "File too large" in done.err, line
 
 
 def test_closed_streams_do_no_harm_where_they_are_not_needed(rollouts: str) -> None:

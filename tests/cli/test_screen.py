@@ -2,6 +2,7 @@
 
 import os
 import re
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,29 +34,35 @@ NOT_TEXT = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u2028\u202e]")
 BLOCKS = "▁▂▃▄▅▆▇█▏▎▍▌▋▊▉"
 
 
-def screen(*args: str, width: int = 80, env: dict[str, str] | None = None) -> str:
-    """Standard output on a terminal of that width, without styles; it must fit, and do nothing but show text."""
-    done = kit.terminal(*args, width=width, env=env, apart=True)
+def text_of(done: kit.Done) -> str:
+    """What a terminal shows, without styles; it must do nothing but show text."""
     assert done.code == 0, done.err
     text = kit.without_styles(done.text)
     assert not NOT_TEXT.search(text)
     return text
 
 
+def screen(*args: str, width: int = 80, env: dict[str, str] | None = None) -> str:
+    """Standard output on a terminal of that width."""
+    return text_of(kit.terminal(*args, width=width, env=env, apart=True))
+
+
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_nothing_is_cut_and_no_number_is_broken(command: tuple[str, ...], width: int, rollouts: str) -> None:
-    name, *options = command
-    shown = screen(name, rollouts, *options, width=width)
-    assert max(map(len, shown.splitlines())) <= width
-    assert not re.search(r"\w…|…\n|[█▏▎▍▌▋▊▉#.]…", shown), "cut without saying so"
-    words = {
-        "advantages": ["advantage", "dropped", "kept", "reward", "-0.125", "0.25"],
-        "groups": ["group", "mean", "std", "kept", "dropped", "0.375", "0.125"],
-        "objective": ["objective", "olmorl", *(["0.059"] if options else ["0.1373333333", "0.103"])],
-        "compare": ["objective", "olmorl", "dr-grpo", "cispo", "0.137333", "0.103"],
-    }
-    assert [word for word in words[name] if not re.search(rf"(?<![\w.]){re.escape(word)}(?![\w.])", shown)] == []
+def test_nothing_is_cut_and_no_number_is_broken(width: int, rollouts: str) -> None:
+    calls = [(name, rollouts, *options) for name, *options in COMMANDS]
+    for call, done in zip(calls, kit.at_once(partial(kit.terminal, width=width, apart=True), calls), strict=True):
+        shown = text_of(done)
+        assert max(map(len, shown.splitlines())) <= width, call
+        assert not re.search(r"\w…|…\n|[█▏▎▍▌▋▊▉#.]…", shown), f"{call} is cut without saying so"
+        words = {
+            "advantages": ["advantage", "dropped", "kept", "reward", "-0.125", "0.25"],
+            "groups": ["group", "mean", "std", "kept", "dropped", "0.375", "0.125"],
+            "objective": ["objective", "olmorl", *(["0.059"] if "--by" in call else ["0.1373333333", "0.103"])],
+            "compare": ["objective", "olmorl", "dr-grpo", "cispo", "0.137333", "0.103"],
+        }
+        assert [word for word in words[call[0]] if not re.search(rf"(?<![\w.]){re.escape(word)}(?![\w.])", shown)] == [], (
+            call
+        )
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -186,10 +193,10 @@ def test_quiet_leaves_nothing_on_standard_error() -> None:
 
 
 def test_the_columns_are_said_on_a_terminal_only(rollouts: str) -> None:
-    for command in (("groups",), ("objective",), ("objective", "--by", "step"), ("compare",)):
-        shown = kit.terminal(command[0], rollouts, *command[1:], "-G", "2", width=200).text
-        assert "consecutive rows" in shown, command
-        assert "logp_new" in shown or command == ("groups",)
+    calls = [(name, rollouts, *options, "-G", "2") for name, *options in COMMANDS]
+    for call, done in zip(calls, kit.at_once(partial(kit.terminal, width=200), calls), strict=True):
+        assert "consecutive rows" in done.text, call
+        assert "logp_new" in done.text or call[0] in ("advantages", "groups"), call
     assert kit.terminal("objective", rollouts, apart=True).err == ""
 
 
