@@ -43,7 +43,7 @@ def _score(
     from olmorl_cli.scoring import score_answers
 
     skip = parse_choice("--invalid", invalid, ("error", "skip")) == "skip"
-    needs = {"group", "step", "reward"} | ({"advantage"} if selection.of("advantage") else set())
+    needs = {"group", "step", "reward", "answer"} | ({"advantage"} if selection.of("advantage") else set())
     rollouts = open_rollouts(files or (), selection, frozenset(needs))
     destination = destination_of(*place, rollouts.sources)
     scored = score_answers(rollouts, recipe, skip)
@@ -61,6 +61,7 @@ def advantages(
     step: options.Step = None,
     reward: options.Reward = None,
     advantage: options.Advantage = None,
+    answer: options.Answer = None,
     recipe: options.RecipeName = "olmorl",
     normalize_std: options.NormalizeStd = None,
     invalid: options.Invalid = "error",
@@ -107,6 +108,7 @@ def groups(
     step: options.Step = None,
     reward: options.Reward = None,
     advantage: options.Advantage = None,
+    answer: options.Answer = None,
     recipe: options.RecipeName = "olmorl",
     invalid: options.Invalid = "error",
     format: options.Format = None,
@@ -151,7 +153,7 @@ def _objectives(
 
     skip = parse_choice("--invalid", invalid, ("error", "skip")) == "skip"
     required = frozenset[str]().union(*(recipe.needs for recipe in recipes))
-    needs = {"group", "step", "reward", "mask", "logp_old", "logp_sampler", *required}
+    needs = {"group", "step", "reward", "answer", "mask", "logp_old", "logp_sampler", *required}
     if own_advantages or selection.of("advantage"):
         needs.add("advantage")
     optional = (OPTIONAL | {"logp_old"}) - required
@@ -188,6 +190,7 @@ def objective(
     step: options.Step = None,
     reward: options.Reward = None,
     advantage: options.Advantage = None,
+    answer: options.Answer = None,
     logp_new: options.LogpNew = None,
     logp_old: options.LogpOld = None,
     logp_sampler: options.LogpSampler = None,
@@ -229,6 +232,7 @@ def compare(
     step: options.Step = None,
     reward: options.Reward = None,
     advantage: options.Advantage = None,
+    answer: options.Answer = None,
     logp_new: options.LogpNew = None,
     logp_old: options.LogpOld = None,
     logp_sampler: options.LogpSampler = None,
@@ -266,6 +270,7 @@ def inspect(
     step: options.Step = None,
     reward: options.Reward = None,
     advantage: options.Advantage = None,
+    answer: options.Answer = None,
     logp_new: options.LogpNew = None,
     logp_old: options.LogpOld = None,
     logp_sampler: options.LogpSampler = None,

@@ -45,6 +45,12 @@ Advantage = Annotated[
     str | None,
     typer.Option("--advantage", metavar="COL", help="Take the advantages from this column.", show_default=False),
 ]
+Answer = Annotated[
+    str | None,
+    typer.Option(
+        "--answer", metavar="COL", help="Column that tells an answer: none may stand in a group twice.", show_default=False
+    ),
+]
 LogpNew = Annotated[
     str | None,
     typer.Option("--logp-new", metavar="COL", help="Column of the trained policy's log-probs.", show_default=False),
@@ -189,7 +195,7 @@ def parse_choice(option: str, text: str, allowed: tuple[str, ...]) -> str:
     return text
 
 
-ROLES = ("group", "step", "reward", "advantage", "logp_new", "logp_old", "logp_sampler", "logp_ref", "mask")
+ROLES = ("group", "step", "reward", "advantage", "answer", "logp_new", "logp_old", "logp_sampler", "logp_ref", "mask")
 """Options that name the column of a role, as parameters of the commands."""
 
 

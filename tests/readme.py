@@ -67,7 +67,7 @@ def roles_table() -> str:
     """Rows of the README's table of roles."""
     rows = []
     for role in ROLES.values():
-        if role.names and role.name != "answer":
+        if role.names:
             names = " ".join(f"`{name}`" for name in role.names)
             if role.repeating:
                 names += f" ({', '.join(role.repeating)} only where values repeat)"

@@ -78,7 +78,7 @@ class _Reading:
         self.problems = Problems()
         self.chunks: dict[tuple[str, int], list[pa.Array]] = {}
         self.files_of_chunks: list[int] = []
-        roles = [role for role in ("group", "step", "reward", "advantage") if role in rollouts.choices]
+        roles = [role for role in ("group", "step", "reward", "advantage", "answer") if role in rollouts.choices]
         for fragment, batches in zip(rollouts.fragments, rollouts.map(self._columns(roles)), strict=True):
             for columns in batches:
                 self.files_of_chunks.append(fragment.file_number)
@@ -111,6 +111,7 @@ class _Reading:
             ids, groups = self._consecutive(self.rollouts.group_size, steps)
         else:
             ids, groups = self._grouped(steps)
+        self._refuse_duplicates(groups)
         first = first_rows(groups.codes, len(groups.values))
         step_of_group = steps.codes[first] if steps is not None else np.zeros(first.size, dtype=np.int64)
         rewards, advantages = self._numbers("reward"), self._numbers("advantage")
@@ -128,7 +129,7 @@ class _Reading:
             problems=self.problems,
         )
 
-    def _ids(self, role: str, number: int) -> Codes:
+    def _ids(self, role: str, number: int, *, may_be_null: bool = False) -> Codes:
         files = [self.rollouts.files[file] for file in self.files_of_chunks]
         chunks = self.chunks.pop((role, number), [])
         for chunk, file in zip(chunks, files, strict=True):
@@ -139,7 +140,7 @@ class _Reading:
                     " same. Write them as text"
                 )
         ids = encode(role, chunks, [file.name for file in files])
-        if ids.null is not None:
+        if ids.null is not None and not may_be_null:
             column = self.rollouts.choices[role].columns[number]
             self.report("null_id", f"{column}, the {role}, is null", "Give every answer its id", ids.null)
         return ids
@@ -156,6 +157,23 @@ class _Reading:
                 keys = [*keys, Codes(files, pa.nulls(bounds.size - 1))]
         labels = ["group"] if len(names) == 1 else list(names)
         return dict(zip(labels, ids, strict=True)), functools.reduce(combine, keys)
+
+    def _refuse_duplicates(self, groups: Codes) -> None:
+        """Report answers that stand in a group more than once."""
+        if "answer" not in self.rollouts.choices:
+            return
+        answers = self._ids("answer", 0, may_be_null=True)
+        if len(answers.values) == self.rows:
+            return
+        pairs = combine(groups, answers)
+        again = np.ones(self.rows, dtype=np.bool_)
+        again[first_rows(pairs.codes, len(pairs.values))] = False
+        if answers.null is not None:
+            again &= ~answers.null
+        column = self.rollouts.choices["answer"].columns[0]
+        message = f"{column}, the answer's id, stands in its group before"
+        action = "Keep one row an answer, or name the column that tells them apart with --answer (or with --step)"
+        self.report("duplicate_answer", message, action, again)
 
     def _file_bounds(self) -> IntArray:
         """First rows of the files that ids are scoped to, and the number of rows at the end."""

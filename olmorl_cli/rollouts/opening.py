@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
+from pyarrow import types
 
 from olmorl_cli.errors import DataError, InputError, Problems
 from olmorl_cli.rollouts.arrays import column_of
 from olmorl_cli.rollouts.exploded import ROW, ExplodedFile
 from olmorl_cli.rollouts.files import DataFile, open_file
 from olmorl_cli.rollouts.ids import encode
+from olmorl_cli.rollouts.partitioned import with_partitions
 from olmorl_cli.rollouts.provenance import Provenance, provenance_of
 from olmorl_cli.rollouts.roles import (
     ROLES,
@@ -50,7 +52,7 @@ def open_rollouts(
     Raises:
         InputError, UsageError, DataError: the input cannot be opened, or lacks a column.
     """
-    files = [open_file(source) for source in find_sources(arguments)]
+    files: Sequence[DataFile] = with_partitions([open_file(source) for source in find_sources(arguments)])
     _refuse_repeated_names(files)
     provenance = provenance_of(files[0].schema) if len(files) == 1 and "advantage" in needs else None
     if provenance is not None and not _applies(provenance, selection, files[0].schema):
@@ -109,16 +111,57 @@ def _choose(
             choices[name] = Choice(tuple(written[name]), "written by olmorl advantages")
         elif not (name in ("step", "group") and written) and (found := found_by_name(role, schemas)):
             choices[name] = _repeating(role, found, files)
+    if "reward" in needs and "reward" not in choices and (found := _reward_functions(schemas)):
+        choices["reward"] = found
+    if "group" in needs and "group" not in choices and group_size is None and _all_listed(schemas, choices):
+        choices["group"] = Choice((ROW,), "one row a prompt")
+    _refuse_lacking(choices, needs - optional, group_size, schemas)
+    return choices, group_size
+
+
+def _refuse_lacking(
+    choices: Mapping[str, Choice], needs: frozenset[str], group_size: int | None, schemas: Mapping[str, pa.Schema]
+) -> None:
+    """Refuse an input without a column for a role that must be there.
+
+    Raises:
+        InputError: there is none; the message names the columns that are there, and the option.
+    """
     if "reward" in needs and "reward" not in choices and "advantage" not in choices:
         raise _lacking("reward", schemas)
     if "group" in needs and "group" not in choices and group_size is None:
-        if not all(_scores_listed(schema, choices) for schema in schemas.values()):
-            raise _lacking("group", schemas, " or take N consecutive rows a group with -G N")
-        choices["group"] = Choice((ROW,), "one row a prompt")
+        raise _lacking("group", schemas, " or take N consecutive rows a group with -G N")
     for name in ROLES:
-        if name in needs - optional - {"reward", "advantage", "group"} and name not in choices:
+        if name in needs - {"reward", "advantage", "group"} and name not in choices:
             raise _lacking(name, schemas)
-    return choices, group_size
+
+
+def _all_listed(schemas: Mapping[str, pa.Schema], choices: Mapping[str, Choice]) -> bool:
+    """Whether every file has one row a prompt."""
+    if "reward" not in choices and "advantage" not in choices:
+        return False
+    return all(_scores_listed(schema, choices) is not None for schema in schemas.values())
+
+
+def _reward_functions(schemas: Mapping[str, pa.Schema]) -> Choice | None:
+    """TRL's rewards: a column for each reward function, called after it, between completion and advantage.
+
+    Raises:
+        InputError: there are several, whose weights the file does not tell.
+    """
+    names = list(dict.fromkeys(name for schema in schemas.values() for name in schema.names))
+    if not {"completion", "advantage"} <= set(names):
+        return None
+    between = names[names.index("completion") + 1 : names.index("advantage")]
+    kinds = {name: schema.field(name).type for schema in schemas.values() for name in between if name in schema.names}
+    found = [name for name, kind in kinds.items() if types.is_floating(kind)]
+    if len(found) > 1:
+        options = " ".join(f"--reward {name}" for name in found)
+        raise InputError(
+            f"{next(iter(schemas))}: several columns look like reward functions: {', '.join(found)}. Name those that count"
+            f" (their sum is the reward), as in {options}"
+        )
+    return Choice((found[0],), "the only number between completion and advantage") if found else None
 
 
 def _repeating(role: Role, found: Choice, files: Sequence[DataFile]) -> Choice:

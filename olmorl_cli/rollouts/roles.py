@@ -123,7 +123,8 @@ ROLES: dict[str, Role] = dict(
             is_id,
             _ID,
             """answer_id rollout_id trajectory_id traj_id sample_id sequence_id completion_id response_id request_id
-            episode_id""",
+            episode_id sample_idx sample_index traj_idx rollout_idx rollout_index _ng_rollout_index generation_index
+            completion_index repetition_id rollout_number""",
         ),
         _role(
             "logp_new",

@@ -1,0 +1,133 @@
+"""Layouts of real writers, each on a small file of its kind: Hive folders, TRL, one row a prompt, one-element lists."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from olmorl_cli.core.recipes import Recipe
+from olmorl_cli.errors import DataError, InputError
+from olmorl_cli.rollouts.opening import open_rollouts
+from olmorl_cli.rollouts.rollouts import Selection
+from olmorl_cli.scoring import ScoredAnswers, score_answers, score_objective
+
+SMALL = frozenset({"group", "step", "reward", "answer"})
+TOKENS = SMALL | {"logp_new", "logp_old", "mask"}
+
+
+def write(path: Path, columns: dict[str, object]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+    return str(path)
+
+
+def scored(*paths: str, needs: frozenset[str] = SMALL, **selection: object) -> ScoredAnswers:
+    return score_answers(open_rollouts(paths, Selection(**selection), needs), Recipe())  # type: ignore[arg-type]
+
+
+def test_hive_folders_are_columns_that_the_file_lacks(tmp_path: Path) -> None:
+    """Steps 2 and 10 in this order, as numbers; one prompt in both is two groups."""
+    for step in (10, 2):
+        write(tmp_path / f"step={step}" / "part.parquet", {"prompt_id": ["a", "a"], "reward": [1.0, 0.0]})
+    table = scored(str(tmp_path)).table
+    assert table.steps is not None
+    assert table.steps.to_pylist() == [2, 10]
+    assert table.groups.tolist() == [0, 0, 1, 1]
+    write(tmp_path / "step=10" / "part.parquet", {"step": [7, 7], "prompt_id": ["a", "a"], "reward": [1.0, 0.0]})
+    table = scored(str(tmp_path)).table
+    assert table.steps is not None
+    assert table.steps.to_pylist() == [2, 7], "the file's own column wins"
+
+
+def test_hive_values_of_words_are_text_and_percent_signs_are_undone(tmp_path: Path) -> None:
+    for name in ("step=one%2Ftwo", "step=3"):
+        write(tmp_path / name / "part.parquet", {"prompt_id": ["a"], "reward": [1.0]})
+    table = scored(str(tmp_path)).table
+    assert table.steps is not None
+    assert set(table.steps.to_pylist()) == {"one/two", "3"}
+
+
+def trl(**rewards: list[float]) -> dict[str, object]:
+    return {"step": [5] * 4, "prompt": ["p", "p", "q", "q"], "completion": list("wxyz"), **rewards, "advantage": [0.0] * 4}
+
+
+def test_trl_one_reward_function_is_the_reward(tmp_path: Path) -> None:
+    answers = scored(write(tmp_path / "completions_00005.parquet", trl(accuracy_reward=[1.0, 0.0, 1.0, 1.0])))
+    assert answers.advantages.tolist() == [0.5, -0.5, 0.0, 0.0]
+    assert answers.rollouts.columns()["group"] == "prompt"
+    assert answers.rollouts.columns()["reward"] == "accuracy_reward"
+
+
+def test_trl_several_reward_functions_must_be_named_and_are_summed(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.parquet", trl(first=[1.0, 0.0, 0.0, 0.0], second=[0.5, 0.5, 1.0, 0.0]))
+    with pytest.raises(InputError, match=r"--reward first --reward second"):
+        scored(path)
+    assert scored(path, columns={"reward": ("first", "second")}).advantages.tolist() == [0.5, -0.5, 0.5, -0.5]
+
+
+def test_one_row_a_prompt_is_a_row_for_each_answer(tmp_path: Path) -> None:
+    """The same figures as with the answers in rows of their own, with and without an id, in a struct too."""
+    new, old = [[[-0.5, -1.0], [-0.25]], [[], [-2.0]]], [[[-0.75, -1.0], [-0.5]], [[], [-1.5]]]
+    mask = [[[1, 1], [1]], [[], [1]]]
+    rewards = [[1.0, 0.0], [0.5, 1.0]]
+    flat = {
+        "prompt_id": ["a", "a", "b", "b"],
+        "reward": [1.0, 0.0, 0.5, 1.0],
+        "new_logprobs": new[0] + new[1],
+        "old_logprobs": old[0] + old[1],
+        "mask": mask[0] + mask[1],
+    }
+    nested = {"prompt_id": ["a", "b"], "rewards": rewards, "new_logprobs": new, "old_logprobs": old, "mask": mask}
+    figures = []
+    for columns in (flat, nested, {k: v for k, v in nested.items() if k != "prompt_id"}):
+        rollouts = open_rollouts([write(tmp_path / "r.parquet", columns)], Selection(), TOKENS)
+        (row,) = score_objective(rollouts, [Recipe()])[0].rows
+        figures.append({key: value for key, value in row.items() if key != "columns"})
+    assert figures[0] == figures[1] == figures[2]
+    assert (figures[0]["answers"], figures[0]["groups"], figures[0]["tokens"]) == (4, 2, 4)
+    struct = {"id": ["a", "b"], "rollout": [{"labels": [True, False]}, {"labels": [True, True]}]}
+    answers = scored(write(tmp_path / "s.parquet", struct), columns={"group": ("id",), "reward": ("rollout.labels",)})
+    assert answers.advantages.tolist() == [0.5, -0.5, 0.0, 0.0]
+
+
+def test_lists_of_another_length_than_the_rewards_are_refused(tmp_path: Path) -> None:
+    nested = {"prompt_id": ["a"], "rewards": [[1.0, 0.0]], "new_logprobs": [[[-1.0]]], "old_logprobs": [[[-1.0], [-1.0]]]}
+    rollouts = open_rollouts([write(tmp_path / "r.parquet", nested)], Selection(), TOKENS)
+    with pytest.raises(InputError, match=r"row 0 has 2 values of rewards and 1 of new_logprobs"):
+        score_objective(rollouts, [Recipe()])
+
+
+def test_one_element_lists_take_consecutive_groups(tmp_path: Path) -> None:
+    columns = {"rewards": [[1.0], [0.0], [1.0], [1.0]], "prev_logprobs": [[[-1.0]]] * 4}
+    path = write(tmp_path / "train_data_step1.parquet", columns)
+    assert scored(path, group_size=2).advantages.tolist() == [0.5, -0.5, 0.0, 0.0]
+
+
+def test_a_reward_for_each_token_is_not_taken_for_a_row_a_prompt(tmp_path: Path) -> None:
+    columns = {"prompt_id": ["a"], "score": [[0.0, 1.0]], "old_logprobs": [[-1.0, -2.0]]}
+    with pytest.raises(InputError, match="a reward for each token"):
+        scored(write(tmp_path / "r.parquet", columns))
+
+
+def test_masks_of_label_ids_mask_minus_100(tmp_path: Path) -> None:
+    """-100 is masked, every token id is real, 0 too."""
+    columns = {
+        "prompt_id": ["a", "a"],
+        "reward": [1.0, 0.0],
+        "new_logprobs": [[9.0, -1.0, -1.0], [-1.0, 9.0, -1.0]],
+        "old_logprobs": [[9.0, -1.0, -1.0], [-1.0, 9.0, -1.0]],
+        "masks": [[-100, 0, 512], [7, -100, 1]],
+    }
+    rollouts = open_rollouts([write(tmp_path / "r.parquet", columns)], Selection(), TOKENS)
+    (row,) = score_objective(rollouts, [Recipe()])[0].rows
+    assert (row["tokens"], row["objective"]) == (4, 0.0)
+
+
+@pytest.mark.parametrize("name", ["answer_id", "sample_idx"])
+def test_an_answer_twice_in_its_group_is_refused(tmp_path: Path, name: str) -> None:
+    """Its id may come again in another group; a null id says nothing."""
+    fine = {"prompt_id": ["a", "a", "b", "b", "b"], "reward": [1.0, 0.0, 1.0, 1.0, 0.0], name: [0, 1, 0, None, None]}
+    assert scored(write(tmp_path / "r.parquet", fine)).statistics.size.tolist() == [2, 3]
+    with pytest.raises(DataError, match=rf"{name}, the answer's id, stands in its group before, rows 1, 4 \(2 in all\)"):
+        scored(write(tmp_path / "r.parquet", fine | {name: [0, 0, 0, 1, 1]}))
