@@ -6,7 +6,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 from olmorl_cli import __version__, options
-from olmorl_cli.errors import ExitCode, InputError
+from olmorl_cli.errors import ExitCode
 from olmorl_cli.options import Overrides, parse_choice, selection_of
 from olmorl_cli.output import Destination, destination_of, progress_bar, say, say_columns, write_result
 
@@ -157,15 +157,14 @@ def _objectives(
     if own_advantages or selection.of("advantage"):
         needs.add("advantage")
     optional = (OPTIONAL | {"logp_old"}) - required
+    if by is not None:
+        needs.add("by")
+        optional -= {"step"} if by == "step" else frozenset()
+        selection = selection.with_column("by", by)
     rollouts = open_rollouts(files or (), selection, frozenset(needs), optional)
-    if by is not None and ("step" not in rollouts.choices or by not in ("step", *rollouts.choices["step"].columns)):
-        raise InputError(
-            f"{rollouts.files[0].name}: cannot give one row for each {by}: --by takes step, and needs a column of the step."
-            " Name it with --step COL"
-        )
     destination = destination_of(*place, rollouts.sources)
     with progress_bar(destination.quiet, rollouts.rows) as progress:
-        results: list[Objective] = score_objective(rollouts, recipes, by_step=by is not None, skip=skip, progress=progress)
+        results: list[Objective] = score_objective(rollouts, recipes, by=by, skip=skip, progress=progress)
     if destination.format != "table":
         say_columns(destination.quiet, rollouts)
     say(destination.quiet, list(dict.fromkeys(note for result in results for note in result.notes)))
@@ -253,11 +252,12 @@ def compare(
 ) -> None:
     """The objective under several recipes, one a row.
 
-    The rollouts are read once for all of them.
+    The rollouts are read once for all of them. --eps-low, --eps-high and --sampler-cap take several values with commas
+    between them: a row each.
     """
     selection = selection_of(context.params)
     overrides = Overrides.of(context.params)
-    settings = [overrides.over(name) for name in recipe or COMPARED]
+    settings = [each.over(name) for name in recipe or COMPARED for each in overrides.sweep()]
     _objectives(files, selection, settings, None, invalid, (format, output, quiet), False, first="recipe")
 
 

@@ -130,7 +130,10 @@ SamplerCap = Annotated[
 KeepZeroSignal = Annotated[
     bool, typer.Option("--keep-zero-signal", help="Count groups whose rewards are all identical too.")
 ]
-By = Annotated[str | None, typer.Option("--by", metavar="step", help="One row for each step.", show_default=False)]
+By = Annotated[
+    str | None,
+    typer.Option("--by", metavar="step|COL", help="One row for each step, or value of a column.", show_default=False),
+]
 Format = Annotated[
     str | None,
     typer.Option(
@@ -259,6 +262,15 @@ class Overrides:
         if self.keep_zero_signal:
             fields["zero_signal_groups"] = "kept"
         return fields
+
+    def sweep(self) -> list["Overrides"]:
+        """These options with each of the values that --eps-low, --eps-high and --sampler-cap list, comma between them."""
+        swept = [self]
+        for field in ("eps_low", "eps_high", "sampler_cap"):
+            listed = getattr(self, field)
+            if listed is not None and "," in listed:
+                swept = [dataclasses.replace(each, **{field: value}) for each in swept for value in listed.split(",")]
+        return swept
 
     def over(self, name: str) -> "Recipe":
         """The recipe called `name` with these options over it."""

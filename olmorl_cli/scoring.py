@@ -16,6 +16,7 @@ from olmorl_cli.core.tokens import BoolArray, SamplerSums, TermSums, Workspace, 
 from olmorl_cli.errors import DataError, Problems
 from olmorl_cli.rollouts.answers import AnswerTable, read_answers
 from olmorl_cli.rollouts.files import DataFile, Fragment
+from olmorl_cli.rollouts.ids import Codes, combine, first_rows
 from olmorl_cli.rollouts.roles import missing_column
 from olmorl_cli.rollouts.rollouts import Rollouts
 from olmorl_cli.rollouts.token_batches import TokenColumns, token_blocks, token_columns
@@ -175,11 +176,13 @@ class Objective:
     """The objective and its diagnostics under one recipe, one value a batch (the whole input, or each step).
 
     Attributes:
+        recipe: what was scored by.
         by: name of the column that tells the batches, None for the whole input.
         rows: the figures of each batch, by the keys that results have; None where a figure is undefined.
         notes: what a person should know beside them.
     """
 
+    recipe: Recipe
     by: str | None
     rows: list[dict[str, Any]]
     notes: list[str]
@@ -189,7 +192,7 @@ def score_objective(
     rollouts: Rollouts,
     recipes: Sequence[Recipe],
     *,
-    by_step: bool = False,
+    by: str | None = None,
     skip: bool = False,
     progress: Progress | None = None,
 ) -> list[Objective]:
@@ -198,7 +201,8 @@ def score_objective(
     Args:
         rollouts: with the log-probs that the recipes need among its choices.
         recipes: at least one.
-        by_step: one row a step, ascending, instead of one in all.
+        by: what the results of each batch are called by: the batches are the values of the column that plays the role
+            "by", rows ascending. None is one batch.
         skip: leave out what cannot be scored, instead of refusing it.
         progress: is told of the rows done.
 
@@ -227,13 +231,14 @@ def score_objective(
         )
         scored.append(ScoredAnswers(rollouts, table, recipe, scored[0].statistics, advantages, Problems()))
     scored[0].problems.merge(problems)
-    return [_reduced(answers, sums, by_step) for answers in scored]
+    return [_reduced(answers, sums, by) for answers in scored]
 
 
-def _reduced(answers: ScoredAnswers, sums: TokenSums, by_step: bool) -> Objective:
+def _reduced(answers: ScoredAnswers, sums: TokenSums, by: str | None) -> Objective:
     """One recipe's figures from the per-answer sums."""
     table, recipe = answers.table, answers.recipe
-    labels, partition = _partition(table, by_step)
+    partition, kept_groups = _partition(table, answers.statistics.kept)
+    labels = None if table.by is None else table.by.values
     terms = sums.by_terms[recipe.terms]
     scorable = ~np.isnan(answers.advantages)
     kept = scorable & answers.kept
@@ -246,7 +251,7 @@ def _reduced(answers: ScoredAnswers, sums: TokenSums, by_step: bool) -> Objectiv
         "objective_all_groups": objective(answers.advantages, terms, sums.tokens, scorable, partition, recipe),
         "answers": np.bincount(batches, minlength=count),
         "groups": np.bincount(partition.batch_of_group, minlength=count),
-        "kept_groups": np.bincount(partition.batch_of_group[answers.statistics.kept], minlength=count),
+        "kept_groups": np.bincount(partition.batch_of_group[kept_groups], minlength=count),
         "tokens": per_batch.count(sums.tokens, scorable),
         "kept_tokens": per_batch.count(sums.tokens, kept),
         "clip_low": per_batch.share(terms.below, answers.advantages < 0.0),
@@ -269,13 +274,13 @@ def _reduced(answers: ScoredAnswers, sums: TokenSums, by_step: bool) -> Objectiv
     if answers.rollouts.provenance is not None:
         shown["normalize_std"] = answers.rollouts.provenance.settings.get("scale") == "group_std"
     rows = [
-        ({} if labels is None else {"step": labels[number].as_py()})
+        ({} if labels is None or by is None else {by: labels[number].as_py()})
         | {key: _plain(values[number]) for key, values in figures.items()}
         | shown
         for number in ascending(labels, count)
     ]
     notes = answers.notes + _objective_notes(answers, terms, figures, counted)
-    return Objective("step" if by_step else None, rows, notes)
+    return Objective(recipe, by, rows, notes)
 
 
 def _sampler_figures(
@@ -335,10 +340,16 @@ class _PerBatch:
         return np.where(self._total > 0, least, np.nan)
 
 
-def _partition(table: AnswerTable, by_step: bool) -> tuple[pa.Array | None, Partition]:
-    if by_step and table.steps is not None:
-        return table.steps, Partition(table.groups, table.step_of_group, max(len(table.steps), 0))
-    return None, Partition(table.groups, np.zeros(table.step_of_group.size, dtype=np.int64))
+def _partition(table: AnswerTable, kept: BoolArray) -> tuple[Partition, BoolArray]:
+    """Groups and batches, and which groups are kept; a group that lies in several batches is one group in each."""
+    if table.by is None:
+        return Partition(table.groups, np.zeros(kept.size, dtype=np.int64)), kept
+    by, groups = table.by, Codes(table.groups, pa.nulls(kept.size))
+    first = first_rows(table.groups, kept.size)
+    if (by.codes[first][table.groups] != by.codes).any():
+        groups = combine(groups, by)
+        first = first_rows(groups.codes, len(groups.values))
+    return Partition(groups.codes, by.codes[first], len(by.values)), kept[table.groups[first]]
 
 
 def ascending(labels: pa.Array | None, count: int) -> Iterator[int]:
@@ -347,6 +358,8 @@ def ascending(labels: pa.Array | None, count: int) -> Iterator[int]:
         return iter(range(count))
     values = labels.to_pylist()
     digits = all(isinstance(value, str) and value.isascii() and value.isdigit() for value in values)
+    if any(isinstance(value, dict | list) for value in values):  # no order of their own
+        values = [str(value) for value in values]
     return iter(sorted(range(count), key=lambda number: int(values[number]) if digits else values[number]))
 
 

@@ -11,6 +11,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from olmorl_cli.core.advantages import GroupStatistics
+from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.core.sums import exact_means
 from olmorl_cli.display.tables import WIDE, Column, columns_table, facts
 from olmorl_cli.display.text import bar, number, plain, share, sparks
@@ -53,19 +54,54 @@ def groups_screen(scored: ScoredAnswers, table: pa.Table, console: Console) -> I
 def objective_screen(results: list[Objective], console: Console) -> Iterator[RenderableType]:
     """The objective and its diagnostics: a block, or a row each where there are several."""
     rows = [row for result in results for row in result.rows]
-    if len(rows) == 1 and "step" not in rows[0]:
+    if len(rows) == 1 and results[0].by is None:
         yield _figures(rows[0], console)
         return
-    first = [key for key in ("step", "recipe") if any(key in row for row in rows)]
-    keys = (
-        *("objective", "objective_all_groups", "kept_groups", "groups", "kept_tokens", "tokens"),
-        *("clip_low", "clip_high", "ratio_min", "ratio_max", "approx_kl"),
-    )
+    by = results[0].by
     shown = rows[:ROWS]
-    columns = [Column(key, [plain(row[key]) for row in shown]) for key in first]
-    columns += [Column(key.replace("_", " "), [Text(number(row[key])) for row in shown], numeric=True) for key in keys]
+    columns = [Column(by, [plain(row[by]) for row in shown])] if by is not None else []
+    if len(results) > 1:
+        columns += _compared(shown)
+    columns += [
+        Column(key.replace("_", " "), [Text(number(row[key])) for row in shown], numeric=True)
+        for key in ("objective", "objective_all_groups", "kept_groups", "groups", "kept_tokens", "tokens")
+    ]
+    if len(results) > 1:
+        columns.append(Column("change", _changes(rows[0]["objective"], shown), numeric=True))
+        effective = [_effective(row, result.recipe) for result in results for row in result.rows][:ROWS]
+        columns.append(Column("effective tokens", [Text(number(tokens)) for tokens in effective], numeric=True))
+    columns += [
+        Column(key.replace("_", " "), [Text(number(row[key])) for row in shown], numeric=True)
+        for key in ("clip_low", "clip_high", "ratio_min", "ratio_max", "approx_kl")
+    ]
     yield columns_table(columns, console)
     yield from _cut(len(rows), "rows")
+
+
+def _compared(rows: Sequence[dict[str, Any]]) -> list[Column]:
+    """The recipe of each row, and its bounds where one recipe has several."""
+    columns = [Column("recipe", [plain(row["recipe"]) for row in rows])]
+    if len({row["recipe"] for row in rows}) < len(rows):
+        columns += [
+            Column(key.replace("_", " "), [Text(number(row[key])) for row in rows], numeric=True)
+            for key in ("eps_low", "eps_high")
+        ]
+    return columns
+
+
+def _changes(first: float | None, rows: Sequence[dict[str, Any]]) -> list[Text]:
+    """The objectives against the first one."""
+    values = [row["objective"] for row in rows]
+    return [Text("-" if first is None or v is None else f"{v - first:+.4g}") for v in values]
+
+
+def _effective(row: dict[str, Any], recipe: Recipe) -> int | None:
+    """Counted tokens that no bound clips."""
+    if row["clip_low"] is None:
+        return None
+    counted: int = row["tokens" if recipe.zero_signal_groups == "kept" else "kept_tokens"]
+    clipped: float = row["clip_low"] + row["clip_high"]
+    return round(counted * (1.0 - clipped))
 
 
 def inspection_screen(inspection: Inspection, console: Console) -> Iterator[RenderableType]:

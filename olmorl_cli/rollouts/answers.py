@@ -35,6 +35,7 @@ class AnswerTable:
         rewards: float64 (N,), NaN where null; None where there is no such column.
         advantages: float64 (N,), the given ones, NaN where null; None where none are given.
         first_row_of_file: int (files + 1,), the last is N.
+        by: what tells the batches that results are asked for, one a row; None for one batch.
         problems: unscorable answers (under the skip policy with severity note), and rows that cannot be grouped.
     """
 
@@ -45,6 +46,7 @@ class AnswerTable:
     rewards: FloatArray | None
     advantages: FloatArray | None
     first_row_of_file: IntArray
+    by: Codes | None = None
     problems: Problems = field(default_factory=Problems)
 
     @property
@@ -78,7 +80,7 @@ class _Reading:
         self.problems = Problems()
         self.chunks: dict[tuple[str, int], list[pa.Array]] = {}
         self.files_of_chunks: list[int] = []
-        roles = [role for role in ("group", "step", "reward", "advantage", "answer") if role in rollouts.choices]
+        roles = [role for role in ("group", "step", "reward", "advantage", "answer", "by") if role in rollouts.choices]
         for fragment, batches in zip(rollouts.fragments, rollouts.map(self._columns(roles)), strict=True):
             for columns in batches:
                 self.files_of_chunks.append(fragment.file_number)
@@ -126,6 +128,7 @@ class _Reading:
             rewards=rewards,
             advantages=advantages,
             first_row_of_file=self.first_row_of_file,
+            by=self._ids("by", 0) if "by" in self.rollouts.choices else None,
             problems=self.problems,
         )
 

@@ -105,7 +105,9 @@ def _choose(
     for name, role in ROLES.items():
         if name not in needs or (name == "group" and group_size is not None):
             continue
-        if given := selection.of(name):
+        if name == "by" and selection.of(name) == ("step",) and "step" in choices:
+            choices[name] = Choice(choices["step"].columns, "the step")
+        elif given := selection.of(name):
             choices[name] = Choice(given, f"given by {role.option}")
         elif name in written:
             choices[name] = Choice(tuple(written[name]), "written by olmorl advantages")
@@ -212,7 +214,7 @@ def _one_row_an_answer(file: DataFile, choices: Mapping[str, Choice]) -> DataFil
         column
         for role, column in places
         if column is not None
-        and role.name not in ("group", "step")
+        and role.name not in ("group", "step", "by")
         and is_listed(role.accepts, type_of(column, file.schema))
     ]
     for role in (ROLES[name] for name in ROLES if name.startswith("logp")):

@@ -81,7 +81,7 @@ class Role:
 
     def fits(self, kind: pa.DataType) -> bool:
         """Whether a column of this type can play the role, as it is or with one value an answer in a list a row."""
-        return self.accepts(kind) or (self.name not in ("group", "step") and is_listed(self.accepts, kind))
+        return self.accepts(kind) or (self.name not in ("group", "step", "by") and is_listed(self.accepts, kind))
 
 
 _NUMBER = "a number (bool, integer, float or decimal)"
@@ -118,6 +118,7 @@ ROLES: dict[str, Role] = dict(
             rollout_grades ratings""",
         ),
         _role("advantage", is_number, _NUMBER),
+        _role("by", is_id, _ID),
         _role(
             "answer",
             is_id,

@@ -23,6 +23,10 @@ class Selection:
     def of(self, role: str) -> tuple[str, ...]:
         return self.columns.get(role, ())
 
+    def with_column(self, role: str, column: str) -> "Selection":
+        """The same, and a column for one more role."""
+        return Selection({**self.columns, role: (column,)}, self.group_size)
+
 
 @dataclass(frozen=True)
 class Rollouts:
@@ -55,6 +59,8 @@ class Rollouts:
         """role → column, as results show it; several columns as a list, consecutive groups as null."""
         shown: dict[str, str | list[str] | None] = {} if self.group_size is None else {"group": None}
         for role, choice in self.choices.items():
+            if role == "by":
+                continue
             shown[role] = choice.columns[0] if len(choice.columns) == 1 else list(choice.columns)
         return shown
 

@@ -171,3 +171,16 @@ def test_added_columns_have_their_types(format: str, outputs: Outputs) -> None:
     assert (table.schema.field("advantage").type, table.schema.field("kept").type) == (pa.float64(), pa.bool_())
     assert table["advantage"].to_pylist() == kit.ADVANTAGES
     assert table["kept"].to_pylist() == kit.KEPT
+
+
+def test_compare_sweeps_the_values_that_an_option_lists() -> None:
+    """A row for each pair of values, the same as objective's with that pair."""
+    path = kit.write("r.parquet")
+    bounds = [(low, high) for low in ("0.1", "0.2") for high in ("0.05", "0.3")]
+    swept = kit.run("compare", path, "--recipe", "grpo", "--eps-low", "0.1,0.2", "--eps-high", "0.05,0.3").rows
+    assert [(row["eps_low"], row["eps_high"]) for row in swept] == [(float(low), float(high)) for low, high in bounds]
+    low, high = bounds[-1]
+    alone = kit.run("objective", path, "--recipe", "grpo", "--eps-low", low, "--eps-high", high).row
+    assert swept[-1] == alone
+    refused = kit.run("compare", path, "--eps-high", "0.1,")
+    assert (refused.code, "--eps-high" in refused.err) == (2, True)

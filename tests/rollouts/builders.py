@@ -137,16 +137,25 @@ def opened(
     paths: str | Sequence[str], recipe: Recipe | None = None, *, group_size: int | None = None, **columns: Any
 ) -> Rollouts:
     """The input as `olmorl objective` opens it; `columns` by role."""
-    needs = {"group", "step", "reward", "advantage", "mask", "logp_old", "logp_sampler"} | (recipe or Recipe()).needs
+    needs = {"group", "step", "reward", "advantage", "mask", "logp_old", "logp_sampler", *columns}
+    needs |= (recipe or Recipe()).needs
     return open_rollouts([paths] if isinstance(paths, str) else paths, _selection(group_size, columns), frozenset(needs))
 
 
 def score(
-    paths: str | Sequence[str], recipe: Recipe | None = None, *, skip: bool = False, by_step: bool = False, **options: Any
+    paths: str | Sequence[str],
+    recipe: Recipe | None = None,
+    *,
+    skip: bool = False,
+    by_step: bool = False,
+    by_column: str | None = None,
+    **options: Any,
 ) -> Objective:
     """The objective of files; options are a group size and columns by role."""
     recipe = recipe or Recipe()
-    return score_objective(opened(paths, recipe, **options), [recipe], by_step=by_step, skip=skip)[0]
+    by = "step" if by_step else by_column
+    rollouts = opened(paths, recipe, **options, **({} if by is None else {"by": by}))
+    return score_objective(rollouts, [recipe], by=by, skip=skip)[0]
 
 
 def score_rewards(
