@@ -1,7 +1,7 @@
 """The command line: what each command reads, scores and shows, and the exit code."""
 
 from collections.abc import Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -136,19 +136,18 @@ def groups(
     write_result(destination, lambda sink, stream: write_table(table, destination.format, sink, stream=stream), screen)
 
 
-def _objectives(
+def _score_tokens(
     files: list[str] | None,
     selection: "Selection",
     recipes: Sequence["Recipe"],
-    by: str | None,
     invalid: str,
     place: tuple[str | None, str | None, bool],
-    own_advantages: bool,
-    first: str | None = None,
-) -> None:
-    """Score the objective under the recipes and send its rows to their destination."""
+    *,
+    by: str | None = None,
+    own_advantages: bool = False,
+) -> tuple[list["Objective"], Destination]:
+    """Open the input, check the destination, score the objective under every recipe."""
     from olmorl_cli.rollouts.opening import OPTIONAL, open_rollouts
-    from olmorl_cli.rollouts.writer import write_records
     from olmorl_cli.scoring import score_objective
 
     skip = parse_choice("--invalid", invalid, ("error", "skip")) == "skip"
@@ -164,13 +163,15 @@ def _objectives(
     rollouts = open_rollouts(files or (), selection, frozenset(needs), optional)
     destination = destination_of(*place, rollouts.sources)
     with progress_bar(destination.quiet, rollouts.rows) as progress:
-        results: list[Objective] = score_objective(rollouts, recipes, by=by, skip=skip, progress=progress)
-    if destination.format != "table":
+        results = score_objective(rollouts, recipes, by=by, skip=skip, progress=progress)
+    if destination.format != "table" or by is not None or len(results) > 1:  # the screen of one objective shows them itself
         say_columns(destination.quiet, rollouts)
     say(destination.quiet, list(dict.fromkeys(note for result in results for note in result.notes)))
-    records = [row for result in results for row in result.rows]
-    if first is not None:
-        records = [{first: row[first]} | row for row in records]
+    return results, destination
+
+
+def _write_objectives(results: list["Objective"], records: list[dict[str, Any]], destination: Destination) -> None:
+    from olmorl_cli.rollouts.writer import write_records
 
     def screen(console: "Console") -> Iterator["RenderableType"]:
         from olmorl_cli.display.screens import objective_screen
@@ -178,6 +179,20 @@ def _objectives(
         return objective_screen(results, console)
 
     write_result(destination, lambda sink, stream: write_records(records, destination.format, sink, stream=stream), screen)
+
+
+def _write_sums(result: "Objective", destination: Destination) -> None:
+    from olmorl_cli.results import sums_table
+    from olmorl_cli.rollouts.writer import write_table
+
+    table = sums_table(result)
+
+    def screen(console: "Console") -> Iterator["RenderableType"]:
+        from olmorl_cli.display.screens import rows_screen
+
+        return rows_screen(table, "answers", console)
+
+    write_result(destination, lambda sink, stream: write_table(table, destination.format, sink, stream=stream), screen)
 
 
 @app.command()
@@ -203,6 +218,7 @@ def objective(
     sampler_cap: options.SamplerCap = None,
     keep_zero_signal: options.KeepZeroSignal = False,
     by: options.By = None,
+    per_answer: options.PerAnswer = False,
     invalid: options.Invalid = "error",
     format: options.Format = None,
     output: options.Output = None,
@@ -219,7 +235,12 @@ def objective(
     overrides = Overrides.of(context.params)
     settings = overrides.over(recipe)
     own = normalize_std is None and not _changes_advantages(settings)
-    _objectives(files, selection, [settings], by, invalid, (format, output, quiet), own)
+    place = (format, output, quiet)
+    results, destination = _score_tokens(files, selection, [settings], invalid, place, by=by, own_advantages=own)
+    if per_answer:
+        _write_sums(results[0], destination)
+    else:
+        _write_objectives(results, results[0].rows, destination)
 
 
 @app.command()
@@ -258,7 +279,9 @@ def compare(
     selection = selection_of(context.params)
     overrides = Overrides.of(context.params)
     settings = [each.over(name) for name in recipe or COMPARED for each in overrides.sweep()]
-    _objectives(files, selection, settings, None, invalid, (format, output, quiet), False, first="recipe")
+    results, destination = _score_tokens(files, selection, settings, invalid, (format, output, quiet))
+    records = [{"recipe": row["recipe"]} | row for result in results for row in result.rows]
+    _write_objectives(results, records, destination)
 
 
 @app.command()

@@ -130,6 +130,9 @@ SamplerCap = Annotated[
 KeepZeroSignal = Annotated[
     bool, typer.Option("--keep-zero-signal", help="Count groups whose rewards are all identical too.")
 ]
+PerAnswer = Annotated[
+    bool, typer.Option("--per-answer", help="Write what each answer's tokens add up to, one row an answer.")
+]
 By = Annotated[
     str | None,
     typer.Option("--by", metavar="step|COL", help="One row for each step, or value of a column.", show_default=False),

@@ -7,11 +7,12 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
+from olmorl_cli.core.objective import answer_terms
 from olmorl_cli.errors import InputError
 from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.provenance import Provenance
 from olmorl_cli.rollouts.texts import valid_texts
-from olmorl_cli.scoring import ScoredAnswers
+from olmorl_cli.scoring import Objective, ScoredAnswers
 
 ADDED = ("advantage", "kept")
 """Columns that Parquet and Arrow output of the answers add to the input's."""
@@ -75,6 +76,46 @@ def groups_table(scored: ScoredAnswers) -> pa.Table:
             "kept": pa.array(statistics.kept),
         }
     )
+
+
+def sums_table(result: Objective) -> pa.Table:
+    """One row an answer, as `answers_table`, and what its tokens add up to under the recipe.
+
+    tokens; terms, the sum of its surrogate terms; clip_low and clip_high, tokens; ratio_mean, ratio_min, ratio_max and
+    approx_kl over its tokens; and with a sampler column sampler_ratio_mean, _min, _max and sampler_abs_diff.
+    """
+    scored, tokens = result.answers, result.sums.tokens
+    terms = result.sums.by_terms[scored.recipe.terms]
+    table = answers_table(scored)
+    columns = {
+        "tokens": pa.array(tokens),
+        "terms": _numbers(answer_terms(scored.advantages, terms)),
+        "clip_low": pa.array(np.where(scored.advantages < 0.0, terms.below, 0)),
+        "clip_high": pa.array(np.where(scored.advantages > 0.0, terms.above, 0)),
+        "ratio_mean": _means(terms.ratio, tokens),
+        "ratio_min": _where(terms.ratio_min, tokens),
+        "ratio_max": _where(terms.ratio_max, tokens),
+        "approx_kl": _means(terms.k3, tokens),
+    }
+    if (sampler := result.sums.sampler) is not None:
+        columns |= {
+            "sampler_ratio_mean": _means(sampler.weight, sampler.tokens),
+            "sampler_ratio_min": _where(sampler.weight_min, sampler.tokens),
+            "sampler_ratio_max": _where(sampler.weight_max, sampler.tokens),
+            "sampler_abs_diff": _means(sampler.abs_diff, sampler.tokens),
+        }
+    for name, column in columns.items():
+        table = table.append_column(name, column)
+    return table
+
+
+def _means(sums: npt.NDArray[np.float64], tokens: npt.NDArray[np.int64]) -> pa.Array:
+    return _where(sums / np.maximum(tokens, 1), tokens)
+
+
+def _where(values: npt.NDArray[np.float64], tokens: npt.NDArray[np.int64]) -> pa.Array:
+    """Values with null for answers without a token."""
+    return pa.array(values, mask=tokens == 0)
 
 
 def replaced_columns(scored: ScoredAnswers) -> list[str]:

@@ -176,13 +176,15 @@ class Objective:
     """The objective and its diagnostics under one recipe, one value a batch (the whole input, or each step).
 
     Attributes:
-        recipe: what was scored by.
+        answers: the answers, as the recipe scores them.
+        sums: of their tokens.
         by: name of the column that tells the batches, None for the whole input.
         rows: the figures of each batch, by the keys that results have; None where a figure is undefined.
         notes: what a person should know beside them.
     """
 
-    recipe: Recipe
+    answers: ScoredAnswers
+    sums: TokenSums
     by: str | None
     rows: list[dict[str, Any]]
     notes: list[str]
@@ -280,7 +282,7 @@ def _reduced(answers: ScoredAnswers, sums: TokenSums, by: str | None) -> Objecti
         for number in ascending(labels, count)
     ]
     notes = answers.notes + _objective_notes(answers, terms, figures, counted)
-    return Objective(recipe, by, rows, notes)
+    return Objective(answers, sums, by, rows, notes)
 
 
 def _sampler_figures(

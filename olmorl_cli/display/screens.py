@@ -51,6 +51,12 @@ def groups_screen(scored: ScoredAnswers, table: pa.Table, console: Console) -> I
     yield from _cut(table.num_rows, "groups")
 
 
+def rows_screen(table: pa.Table, what: str, console: Console) -> Iterator[RenderableType]:
+    """The first rows of a table of `what`."""
+    yield _rows(table, console)
+    yield from _cut(table.num_rows, what)
+
+
 def objective_screen(results: list[Objective], console: Console) -> Iterator[RenderableType]:
     """The objective and its diagnostics: a block, or a row each where there are several."""
     rows = [row for result in results for row in result.rows]
@@ -68,7 +74,7 @@ def objective_screen(results: list[Objective], console: Console) -> Iterator[Ren
     ]
     if len(results) > 1:
         columns.append(Column("change", _changes(rows[0]["objective"], shown), numeric=True))
-        effective = [_effective(row, result.recipe) for result in results for row in result.rows][:ROWS]
+        effective = [_effective(row, result.answers.recipe) for result in results for row in result.rows][:ROWS]
         columns.append(Column("effective tokens", [Text(number(tokens)) for tokens in effective], numeric=True))
     columns += [
         Column(key.replace("_", " "), [Text(number(row[key])) for row in shown], numeric=True)
