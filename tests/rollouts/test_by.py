@@ -1,10 +1,12 @@
 """Results by a column: the step, or any other, also one whose values share groups."""
 
+import math
 from pathlib import Path
 
 import pytest
 
 from olmorl_cli.errors import InputError
+from olmorl_cli.results import sums_table
 from olmorl_cli.rollouts.rollouts import Selection
 from tests.rollouts.builders import random_rows, score, table_of, write
 
@@ -47,3 +49,20 @@ def test_a_column_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_one_more_role_leaves_the_others(tmp_path: Path) -> None:
     selection = Selection({"group": ("g",)}, 3).with_column("by", "x")
     assert (selection.of("group"), selection.of("by"), selection.group_size) == (("g",), ("x",), 3)
+
+
+def test_the_table_of_sums_adds_up_to_the_objective(tmp_path: Path) -> None:
+    """Terms of kept answers by their tokens; clipped tokens by their tokens; a ratio's extremes."""
+    result = score(write(tmp_path / "r.parquet", table_of(ROWS)))
+    (row,), table = result.rows, sums_table(result).to_pylist()
+    counted = [each for each in table if each["kept"]]
+    tokens = sum(each["tokens"] for each in counted)
+    assert len(table) == row["answers"]
+    assert tokens == row["kept_tokens"]
+    assert math.fsum(each["terms"] for each in counted) / tokens == pytest.approx(row["objective"], rel=1e-12)
+    assert sum(each["clip_low"] for each in counted) / tokens == row["clip_low"]
+    assert sum(each["clip_high"] for each in counted) / tokens == row["clip_high"]
+    assert max(each["ratio_max"] for each in counted if each["tokens"]) == row["ratio_max"]
+    empty = [each for each in table if not each["tokens"]]
+    assert empty
+    assert all(each["ratio_mean"] is each["approx_kl"] is each["ratio_min"] is None for each in empty)
