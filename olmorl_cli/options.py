@@ -73,6 +73,15 @@ Mask = Annotated[
         "--mask", metavar="COL", help="Column that marks real tokens; without one every token is real.", show_default=False
     ),
 ]
+Accept = Annotated[
+    str | None,
+    typer.Option(
+        "--accept",
+        metavar="compact",
+        help="compact: log-probs stand only for the tokens that the mask marks.",
+        show_default=False,
+    ),
+]
 Invalid = Annotated[
     str,
     typer.Option(
@@ -222,7 +231,10 @@ def selection_of(parameters: Mapping[str, Any]) -> "Selection":
     if size is not None and columns.get("group"):
         raise UsageError("-G and --group exclude each other: give the size of consecutive groups, or the column")
     group_size = None if size is None else parse_count("-G, --group-size", size)
-    return Selection({role: names for role, names in columns.items() if names}, group_size)
+    accept = parameters.get("accept")
+    if accept is not None:
+        parse_choice("--accept", accept, ("compact",))
+    return Selection({role: names for role, names in columns.items() if names}, group_size, accept is not None)
 
 
 @dataclass(frozen=True)

@@ -321,8 +321,19 @@ class _PerBatch:
     def _total(self) -> FloatArray:
         return self.count(self.tokens, self.counted).astype(np.float64)
 
+    @cached_property
+    def _rows(self) -> IntArray:
+        """Counted answers with tokens; the others add nothing."""
+        return np.flatnonzero(self.counted & (self.tokens > 0))
+
+    @cached_property
+    def _codes(self) -> IntArray | None:
+        return None if self.number == 1 else self.batches[self._rows]
+
     def count(self, values: IntArray, where: BoolArray) -> IntArray:
         """Σ of whole numbers over the answers `where`."""
+        if self.number == 1:
+            return np.array([np.sum(values, where=where)])
         return np.bincount(self.batches[where], weights=values[where], minlength=self.number).astype(np.int64)
 
     def share(self, values: IntArray, where: BoolArray) -> FloatArray:
@@ -332,13 +343,15 @@ class _PerBatch:
 
     def mean(self, values: FloatArray) -> FloatArray:
         """Σ over the counted answers by the number of their tokens; NaN without any."""
-        return exact_means(values[self.counted], self._total, self.batches[self.counted], self.number)
+        return exact_means(values[self._rows], self._total, self._codes, self.number)
 
     def least(self, values: FloatArray) -> FloatArray:
         """Least value of the counted answers with tokens; NaN without any."""
-        least = np.full(self.number, np.inf)
-        where = self.counted & (self.tokens > 0)
-        np.minimum.at(least, self.batches[where], values[where])
+        least, values = np.full(self.number, np.inf), values[self._rows]
+        if self._codes is None:
+            least[0] = values.min(initial=np.inf)
+        else:
+            np.minimum.at(least, self._codes, values)
         return np.where(self._total > 0, least, np.nan)
 
 

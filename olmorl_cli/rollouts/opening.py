@@ -60,7 +60,7 @@ def open_rollouts(
     choices, group_size = _choose(files, selection, needs, optional, provenance)
     files = [_one_row_an_answer(file, choices) for file in files]
     fragments = [fragment for number, file in enumerate(files) for fragment in file.fragments(number)]
-    rollouts = Rollouts(files, fragments, choices, group_size, provenance)
+    rollouts = Rollouts(files, fragments, choices, group_size, provenance, selection.compact)
     _check_every_file(rollouts)
     return rollouts
 

@@ -1,5 +1,6 @@
 """The input as a whole: its files, and which column plays which role."""
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -15,17 +16,24 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Selection:
-    """What the user says of the input: columns by role, and the size of consecutive groups."""
+    """What the user says of the input.
+
+    Attributes:
+        columns: by role.
+        group_size: of consecutive groups.
+        compact: log-probs stand only for the tokens that the mask marks.
+    """
 
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     group_size: int | None = None
+    compact: bool = False
 
     def of(self, role: str) -> tuple[str, ...]:
         return self.columns.get(role, ())
 
     def with_column(self, role: str, column: str) -> "Selection":
         """The same, and a column for one more role."""
-        return Selection({**self.columns, role: (column,)}, self.group_size)
+        return dataclasses.replace(self, columns={**self.columns, role: (column,)})
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,7 @@ class Rollouts:
         fragments: of all files, in input order.
         choices: role → the columns that play it; roles that no column plays are left out.
         group_size: of consecutive groups, or None.
+        compact: log-probs stand only for the tokens that the mask marks.
         provenance: where the advantages come from, if `olmorl` wrote the (only) file and its advantages are used.
     """
 
@@ -45,6 +54,7 @@ class Rollouts:
     choices: Mapping[str, Choice]
     group_size: int | None = None
     provenance: Provenance | None = None
+    compact: bool = False
 
     @property
     def rows(self) -> int:

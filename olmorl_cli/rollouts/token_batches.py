@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from olmorl_cli.core.tokens import Tokens
+from olmorl_cli.core.tokens import Segments, Tokens
 from olmorl_cli.errors import MOST_PLACES, Place, Problems
 from olmorl_cli.rollouts.arrays import BoolArray, IntArray, Lists, column_of, lists_of, marks_of, numbers_of
 from olmorl_cli.rollouts.files import DataFile, Fragment
@@ -39,12 +39,14 @@ class TokenColumns:
         mask: None where every token is real.
         sampler_required: a null list of sampler log-probs is an error, not an answer without them.
         sampler_missing: other files have a column of them, this one has not.
+        compact: log-probs stand only for the tokens that the mask marks.
     """
 
     logps: Mapping[str, Column]
     mask: Column | None = None
     sampler_required: bool = False
     sampler_missing: bool = False
+    compact: bool = False
 
     @property
     def tops(self) -> list[str]:
@@ -57,7 +59,7 @@ def token_columns(rollouts: Rollouts, file: DataFile, sampler_required: bool = F
     places = {role: rollouts.locate(role, file) for role in rollouts.choices if role.startswith("logp") or role == "mask"}
     logps = {role: place[0] for role, place in places.items() if role != "mask" and place[0] is not None}
     missing = "logp_sampler" in rollouts.choices and "logp_sampler" not in logps
-    return TokenColumns(logps, places["mask"][0] if "mask" in places else None, sampler_required, missing)
+    return TokenColumns(logps, places["mask"][0] if "mask" in places else None, sampler_required, missing, rollouts.compact)
 
 
 def token_blocks(
@@ -113,6 +115,8 @@ class _Batch:
         has_sampler = None
         if "logp_sampler" not in self._required and "logp_sampler" in logps and logps["logp_sampler"].null is not None:
             has_sampler = ~logps["logp_sampler"].null
+        if self.columns.compact and mask is not None and (_ones(mask) == logps[self._required[0]].lengths).all():
+            mask = None  # each log-prob stands for a 1 of the mask
         usable = self._usable(logps, mask)
         lengths = next(logps[role].lengths for role in self._required)
         if usable is not None:
@@ -227,7 +231,7 @@ class _Batch:
             if differs.any():
                 details = [f" ({names[first]} {a}, {name} {b})" for a, b in _pairs(reference, lists, differs)]
                 message = f"the lists {names[first]} and {name} have different lengths"
-                action = "Write lists of one length an answer; nothing is padded or cut by guess"
+                action = _mend_lengths(reference, lists, differs, is_mask=not may_be_null)
                 self._report_rows("lengths", message, action, differs, details=details)
                 differing |= differs
         return ~differing if differing.any() else None
@@ -345,6 +349,23 @@ class _Kept:
             return array[self.mask]
         runs = zip(self.starts.tolist(), self.stops.tolist(), strict=True)
         return np.concatenate([array[start:stop] for start, stop in runs])
+
+
+def _ones(mask: Lists) -> IntArray:
+    """How many tokens of each answer the mask marks, int (n,)."""
+    marks, _ = marks_of(mask.values)
+    if marks is None:
+        return mask.lengths
+    return Segments(np.concatenate(([0], np.cumsum(mask.lengths)))).count(marks)
+
+
+def _mend_lengths(reference: Lists, lists: Lists, differs: BoolArray, *, is_mask: bool) -> str:
+    """What to do about lists of different lengths, by the way in which they differ."""
+    if is_mask and (_ones(lists) == reference.lengths)[differs].all():
+        return "There is a log-prob for each 1 of the mask: if that is how they are meant, add --accept compact"
+    if is_mask and (lists.lengths == reference.lengths + 1)[differs].all():
+        return "The mask is longer by one, as masks of prompt and answer are before a shift: cut it where it is written"
+    return "Write lists of one length an answer; nothing is padded or cut by guess"
 
 
 def _pairs(a: Lists, b: Lists, where: BoolArray) -> list[tuple[int, int]]:

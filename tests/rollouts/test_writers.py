@@ -131,3 +131,25 @@ def test_an_answer_twice_in_its_group_is_refused(tmp_path: Path, name: str) -> N
     assert scored(write(tmp_path / "r.parquet", fine)).statistics.size.tolist() == [2, 3]
     with pytest.raises(DataError, match=rf"{name}, the answer's id, stands in its group before, rows 1, 4 \(2 in all\)"):
         scored(write(tmp_path / "r.parquet", fine | {name: [0, 0, 0, 1, 1]}))
+
+
+def compact_columns(new: list[list[float]], mask: list[list[int]]) -> dict[str, object]:
+    return {"prompt_id": ["a", "a"], "reward": [1.0, 0.0], "new_logprobs": new, "old_logprobs": new, "mask": mask}
+
+
+def test_compact_log_probs_are_named_and_accepted_only_when_asked_for(tmp_path: Path) -> None:
+    """Two log-probs for a mask of 1 0 1, one for 0 1: three real tokens."""
+    path = write(tmp_path / "r.parquet", compact_columns([[-1.0, -2.0], [-3.0]], [[1, 0, 1], [0, 1]]))
+    with pytest.raises(DataError, match="--accept compact"):
+        score_objective(open_rollouts([path], Selection(), TOKENS), [Recipe()])
+    (row,) = score_objective(open_rollouts([path], Selection(compact=True), TOKENS), [Recipe()])[0].rows
+    assert (row["tokens"], row["objective"]) == (3, (0.5 * 2 - 0.5) / 3)
+    wrong = write(tmp_path / "w.parquet", compact_columns([[-1.0, -2.0], [-3.0]], [[1, 0, 1], [1, 1]]))
+    with pytest.raises(DataError, match=r"row 0 \(new_logprobs 2, mask 3\); row 1 \(new_logprobs 1, mask 2\)"):
+        score_objective(open_rollouts([wrong], Selection(compact=True), TOKENS), [Recipe()])
+
+
+def test_a_mask_longer_by_one_is_named_as_such(tmp_path: Path) -> None:
+    path = write(tmp_path / "r.parquet", compact_columns([[-1.0, -2.0], [-3.0]], [[1, 1, 1], [1, 1]]))
+    with pytest.raises(DataError, match="longer by one"):
+        score_objective(open_rollouts([path], Selection(), TOKENS), [Recipe()])
