@@ -39,7 +39,12 @@ Step = Annotated[
 ]
 Reward = Annotated[
     list[str] | None,
-    typer.Option("--reward", metavar="COL", help="Column of the reward (repeatable: their sum).", show_default=False),
+    typer.Option(
+        "--reward",
+        metavar="COL",
+        help="Column of the reward, or COL*0.5 (repeatable: their sum).",
+        show_default=False,
+    ),
 ]
 Advantage = Annotated[
     str | None,

@@ -199,7 +199,7 @@ def _as(batch: pa.RecordBatch, field: pa.Field, file: DataFile) -> pa.Array:
 
 def _provenance(scored: ScoredAnswers) -> Provenance:
     rollouts = scored.rollouts
-    roles = {role: list(c.columns) for role, c in rollouts.choices.items() if role in ("group", "step", "reward")}
+    roles = {role: c.terms for role, c in rollouts.choices.items() if role in ("group", "step", "reward")}
     if rollouts.provenance is not None:
         return rollouts.provenance
     rows = np.diff(scored.table.first_row_of_file).tolist() if len(rollouts.files) > 1 else []

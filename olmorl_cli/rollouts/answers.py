@@ -208,11 +208,12 @@ class _Reading:
         if role not in self.rollouts.choices:
             return None
         values, null = np.zeros(self.rows), np.zeros(self.rows, dtype=np.bool_)
-        for number in range(len(self.rollouts.choices[role].columns)):
+        choice = self.rollouts.choices[role]
+        for number, weight in enumerate(choice.weights or [1.0] * len(choice.columns)):
             first = 0
             for array in self.chunks.pop((role, number), []):
                 part, empty = numbers_of(array)
-                values[first : first + part.size] += part
+                values[first : first + part.size] += part if weight == 1.0 else part * weight
                 if empty is not None:
                     null[first : first + part.size] |= empty
                 first += part.size

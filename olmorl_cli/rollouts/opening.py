@@ -1,5 +1,7 @@
 """Opening the input: every file, and the choice of the columns."""
 
+import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
@@ -30,6 +32,7 @@ from olmorl_cli.rollouts.sources import find_sources
 
 OPTIONAL = frozenset({"step", "mask", "logp_sampler", "answer"})
 """Roles that an input need not have."""
+NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,2})?")
 MAY_LACK = frozenset({"logp_sampler"})
 """Roles whose column single files may lack: there it is null."""
 
@@ -85,8 +88,8 @@ def _refuse_repeated_names(files: Sequence[DataFile]) -> None:
 def _applies(provenance: Provenance, selection: Selection, schema: pa.Schema) -> bool:
     """Whether the file's own advantages stand: nothing that they rest on is asked for otherwise."""
     overruled = selection.group_size is not None or any(map(selection.of, ("reward", "group", "step", "advantage")))
-    named = [name for names in provenance.columns.values() for name in names]
-    return not overruled and all(resolve(name, schema) for name in named)
+    named = [_weighted(ROLES["reward"], names, {"": schema}) for names in provenance.columns.values()]
+    return not overruled and all(resolve(name, schema) for choice in named for name in choice.columns)
 
 
 def _choose(
@@ -108,9 +111,9 @@ def _choose(
         if name == "by" and selection.of(name) == ("step",) and "step" in choices:
             choices[name] = Choice(choices["step"].columns, "the step")
         elif given := selection.of(name):
-            choices[name] = Choice(given, f"given by {role.option}")
+            choices[name] = _weighted(role, given, schemas) if name == "reward" else Choice(given, f"given by {role.option}")
         elif name in written:
-            choices[name] = Choice(tuple(written[name]), "written by olmorl advantages")
+            choices[name] = dataclasses.replace(_weighted(role, written[name], schemas), why="written by olmorl advantages")
         elif not (name in ("step", "group") and written) and (found := found_by_name(role, schemas)):
             choices[name] = _repeating(role, found, files)
     if "reward" in needs and "reward" not in choices and (found := _reward_functions(schemas)):
@@ -119,6 +122,19 @@ def _choose(
         choices["group"] = Choice((ROW,), "one row a prompt")
     _refuse_lacking(choices, needs - optional, group_size, schemas)
     return choices, group_size
+
+
+def _weighted(role: Role, given: Sequence[str], schemas: Mapping[str, pa.Schema]) -> Choice:
+    """Reward columns with their weights: `b*0.5` is half of b, unless a column is called so."""
+    names, weights = [], []
+    for each in given:
+        name, star, factor = each.rpartition("*")
+        literal = any(resolve(each, schema) for schema in schemas.values())
+        if literal or not star or not NUMBER.fullmatch(factor.strip()):
+            name, factor = each, "1"
+        names.append(name.strip() if name != each else name)
+        weights.append(float(factor))
+    return Choice(tuple(names), f"given by {role.option}", (), tuple(weights) if set(weights) != {1.0} else ())
 
 
 def _refuse_lacking(

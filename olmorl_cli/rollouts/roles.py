@@ -175,11 +175,19 @@ class Choice:
         columns: their names; several only for group and reward.
         why: given by an option, by metadata, or found by name.
         others: further columns of the input that the role's names match.
+        weights: what each column is multiplied by before they are added; empty where all are 1.
     """
 
     columns: tuple[str, ...]
     why: str
     others: tuple[str, ...] = ()
+    weights: tuple[float, ...] = ()
+
+    @property
+    def terms(self) -> list[str]:
+        """The columns, each with its weight where it has one, as an option would name it."""
+        weights = self.weights or [1.0] * len(self.columns)
+        return [n if weight == 1.0 else f"{n}*{weight:g}" for n, weight in zip(self.columns, weights, strict=True)]
 
 
 @dataclass(frozen=True)

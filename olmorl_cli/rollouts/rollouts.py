@@ -71,7 +71,7 @@ class Rollouts:
         for role, choice in self.choices.items():
             if role == "by":
                 continue
-            shown[role] = choice.columns[0] if len(choice.columns) == 1 else list(choice.columns)
+            shown[role] = choice.terms[0] if len(choice.columns) == 1 else choice.terms
         return shown
 
     def locate(self, role: str, file: DataFile) -> list[Column | None]:

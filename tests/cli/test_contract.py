@@ -38,6 +38,7 @@ CASES = {
     "groups by two columns": (("groups", "pairs", *PAIR), ["prompt_id", "seed", *OF_GROUP]),
     "objective": (("objective", "r"), [*FIGURES, *SETTINGS]),
     "objective by step": (("objective", "r", "--by", "step"), ["step", *FIGURES, *SETTINGS]),
+    "objective by another column": (("objective", "r", "--by", "prompt_id"), ["prompt_id", *FIGURES, *SETTINGS]),
     "objective without a step": (("objective", "no_step", "-G", "2"), [*FIGURES, *SETTINGS]),
     "objective with a sampler": (("objective", "sampled", "--sampler-cap", "2"), [*FIGURES, *SAMPLER, *SETTINGS]),
     "recipes": (("compare", "r", *RECIPES), ["recipe", *FIGURES, *SETTINGS[1:]]),
@@ -89,7 +90,8 @@ def test_values_are_the_same_in_all_formats(case: str, outputs: Outputs) -> None
 
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_else_is_written(case: str, outputs: Outputs) -> None:
-    assert [done.err for done in outputs[case].values()] == [""] * 4
+    notes = 1 if case == "objective by another column" else 0  # prompt b has no kept group
+    assert [done.err.count("\n") for done in outputs[case].values()] == [notes] * 4
     assert all(done.out.endswith(b"\n") for format, done in outputs[case].items() if format in ("jsonl", "csv"))
 
 
@@ -144,6 +146,12 @@ def test_figures_are_those_of_the_formulas(outputs: Outputs) -> None:
     steps = outputs["objective by step"]["jsonl"].rows
     assert [(row["step"], row["tokens"]) for row in steps] == [(1, 7), (2, 5)]
     assert [row["objective"] for row in steps] == pytest.approx([first / 4, second / 5], rel=1e-14)
+    prompts = outputs["objective by another column"]["jsonl"].rows
+    assert [(row["prompt_id"], row["objective"]) for row in prompts] == [
+        ("a", pytest.approx((first + 1 + 1 - 1) / (4 + 3), rel=1e-14)),
+        ("b", None),
+        ("c", (0.125 - 0.125) / 2),
+    ]
 
 
 def test_a_sampler_equal_to_the_old_policy_has_weight_1_everywhere(outputs: Outputs) -> None:

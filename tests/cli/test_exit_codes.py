@@ -126,7 +126,7 @@ USAGE: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "a recipe file that is none": (("groups", "r.parquet", "--recipe", "r.parquet"), "r.parquet.*TOML"),
     "-G and --group": (("groups", "r.parquet", "-G", "2", "--group", "prompt_id"), "-G.*--group"),
-    "--by another column": (("objective", "r.parquet", "--by", "prompt_id"), "prompt_id.*step"),
+    "--by a column that is not there": (("objective", "r.parquet", "--by", "bogus"), "^r.parquet: .*bogus"),
     "no such file": (("groups", "no.parquet"), "^no.parquet: "),
     "one file of two": (("groups", "r.parquet", "no.parquet"), "^no.parquet: "),
     "no match for a pattern": (("groups", "no*.parquet"), r"^no\*.parquet: "),

@@ -64,6 +64,12 @@ def test_trl_several_reward_functions_must_be_named_and_are_summed(tmp_path: Pat
     with pytest.raises(InputError, match=r"--reward first --reward second"):
         scored(path)
     assert scored(path, columns={"reward": ("first", "second")}).advantages.tolist() == [0.5, -0.5, 0.5, -0.5]
+    assert scored(path, columns={"reward": ("first", "second*0.5")}).advantages.tolist() == [0.5, -0.5, 0.25, -0.25]
+    assert scored(path, columns={"reward": ("first*-2",)}).advantages.tolist() == [-1.0, 1.0, 0.0, 0.0]
+    literal = write(tmp_path / "l.parquet", {"prompt_id": ["a", "a"], "r*2": [1.0, 0.0], "r": [5.0, 5.0]})
+    assert scored(literal, columns={"reward": ("r*2",)}).advantages.tolist() == [0.5, -0.5]
+    with pytest.raises(InputError, match=r"no column second\*half"):
+        scored(path, columns={"reward": ("second*half",)})
 
 
 def test_one_row_a_prompt_is_a_row_for_each_answer(tmp_path: Path) -> None:
