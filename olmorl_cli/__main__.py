@@ -1,8 +1,10 @@
 """Entry point: runs the command line and turns what happens into an exit code."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from olmorl_cli import __version__
@@ -14,6 +16,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     _occupy_closed_descriptors()
+    with suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         code = _run(arguments)
         if code not in (ExitCode.OK, ExitCode.BAD_DATA):
@@ -34,9 +38,9 @@ def _run(arguments: Sequence[str]) -> int:
     if arguments == ["--version"]:  # the commonest call of scripts need not build the whole command line
         sys.stdout.write(f"olmorl {__version__}\n")
         return ExitCode.OK
-    from olmorl_cli.cli import app
-
     try:
+        from olmorl_cli.cli import app
+
         return int(app(args=list(arguments), prog_name="olmorl", standalone_mode=False) or 0)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
@@ -77,7 +81,8 @@ def _usage_message(error: Exception) -> str | None:
         return None
     context: Any = getattr(error, "ctx", None)
     command = getattr(context, "command_path", "olmorl")
-    return f"{' '.join(format_message().split()).rstrip('.')}. See {command} --help"
+    said = " ".join(format_message().split()).rstrip(".")
+    return f"{said}{'' if said.endswith('?') else '.'} See {command} --help"
 
 
 def _show_traceback(arguments: Sequence[str]) -> None:
@@ -85,6 +90,11 @@ def _show_traceback(arguments: Sequence[str]) -> None:
         import traceback
 
         traceback.print_exc()
+
+
+def _terminate(number: int, _: object) -> None:
+    """End as on any failure, so that nothing half-written stays."""
+    sys.exit(128 + number)
 
 
 def _occupy_closed_descriptors() -> None:

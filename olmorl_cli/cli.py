@@ -1,12 +1,13 @@
 """The command line: what each command reads, scores and shows, and the exit code."""
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from olmorl_cli import __version__, options
-from olmorl_cli.errors import ExitCode
+from olmorl_cli.errors import ExitCode, UsageError
 from olmorl_cli.options import Overrides, parse_choice, selection_of
 from olmorl_cli.output import Destination, destination_of, progress_bar, say, say_columns, write_result
 
@@ -148,7 +149,7 @@ def _score_tokens(
 ) -> tuple[list["Objective"], Destination]:
     """Open the input, check the destination, score the objective under every recipe."""
     from olmorl_cli.rollouts.opening import OPTIONAL, open_rollouts
-    from olmorl_cli.scoring import score_objective
+    from olmorl_cli.scoring import RESULT_KEYS, score_objective
 
     skip = parse_choice("--invalid", invalid, ("error", "skip")) == "skip"
     required = frozenset[str]().union(*(recipe.needs for recipe in recipes))
@@ -157,6 +158,8 @@ def _score_tokens(
         needs.add("advantage")
     optional = (OPTIONAL | {"logp_old"}) - required
     if by is not None:
+        if by in RESULT_KEYS or not by:
+            raise UsageError(f"--by takes a column that is not called like a key of the result, got {by!r}. Rename it")
         needs.add("by")
         optional -= {"step"} if by == "step" else frozenset()
         selection = selection.with_column("by", by)
@@ -351,7 +354,7 @@ def sample(
     STEPS x PROMPTS x GROUP SIZE answers are written to a Parquet file with the columns of sample_data.
     """
     from olmorl_cli.options import parse_count
-    from olmorl_cli.rollouts.target import check_target, open_target
+    from olmorl_cli.rollouts.target import SUFFIXES, check_target, open_target
     from olmorl_cli.rollouts.writer import write_batches
     from olmorl_cli.sample import SCHEMA, Shape, sample_batches
 
@@ -362,6 +365,8 @@ def sample(
         tokens=parse_count("--tokens", tokens),
         seed=parse_count("--seed", seed, least=0),
     )
+    if output == "-" or SUFFIXES.get(os.path.splitext(output)[1], "parquet") != "parquet":
+        raise UsageError(f"{output}: sample writes Parquet. Call the file NAME.parquet")
     check_target(output, [])
     with open_target(output, whole=False) as sink:
         write_batches(SCHEMA, sample_batches(shape), "parquet", sink, stream=False)

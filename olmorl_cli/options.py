@@ -19,7 +19,7 @@ _INPUT, _SCORING, _OUTPUT = "Input", "Scoring", "Output"
 Files = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[FILES]...",
+        metavar="FILES",
         help="Parquet, Arrow or JSON Lines files, folders or patterns; - is standard input. Without any: standard input if"
         " it is a pipe, else $OLMORL_ROLLOUTS, else ./rollouts.parquet.",
         show_default=False,
@@ -190,7 +190,7 @@ def parse_number(
     fits = value > above if above is not None else value >= least
     if not (fits and value < float("inf") and (most is None or value <= most)):
         raise UsageError(f"{option} takes {allowed}, got {text!r}")
-    return value
+    return value + 0.0  # no negative zero
 
 
 def parse_count(option: str, text: str, least: int = 1) -> int:
@@ -200,7 +200,7 @@ def parse_count(option: str, text: str, least: int = 1) -> int:
         UsageError: it is none, or below `least`.
     """
     if not re.fullmatch(r"\d{1,12}", text, re.ASCII) or int(text) < least:
-        raise UsageError(f"{option} takes a whole number of at least {least}, got {text!r}")
+        raise UsageError(f"{option} takes a whole number of at least {least} and of at most 12 digits, got {text!r}")
     return int(text)
 
 
@@ -274,7 +274,7 @@ class Overrides:
         if self.aggregation is not None:
             from olmorl_cli.core.recipes import CHOICES
 
-            allowed = tuple(str(word) for word in CHOICES["aggregation"])
+            allowed = tuple(str(word) for word in CHOICES["aggregation"] if word != "sum_over_constant")
             fields["aggregation"] = parse_choice("--aggregation", self.aggregation, allowed)
         if self.sampler_cap is not None:
             fields["sampler_mode"] = "truncate"

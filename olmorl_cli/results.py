@@ -9,6 +9,7 @@ from pyarrow import types
 
 from olmorl_cli.core.objective import answer_terms
 from olmorl_cli.errors import InputError
+from olmorl_cli.rollouts.exploded import ROW
 from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.provenance import Provenance
 from olmorl_cli.rollouts.texts import valid_texts
@@ -29,7 +30,7 @@ def _ids(scored: ScoredAnswers, codes: npt.NDArray[np.int64], steps: npt.NDArray
     if taken := set(scored.table.group_ids) & RESULTS:
         raise InputError(
             f"{scored.rollouts.files[0].name}: a group column is called like a column of the result:"
-            f" {', '.join(sorted(taken))}. Rename it, or ask for -f parquet"
+            f" {', '.join(sorted(taken))}. Rename it"
         )
     file = scored.rollouts.files[0].name if len(scored.rollouts.files) == 1 else "the input"
     if scored.table.steps is not None:
@@ -150,7 +151,7 @@ def _united(files: Sequence[DataFile], dictionaries: bool) -> pa.Schema:
                 metadata=f.metadata,
             )
             for f in file.schema
-            if f.name not in ADDED
+            if f.name not in (*ADDED, ROW)
         ]
         own = pa.schema(fields)
         try:
@@ -169,7 +170,7 @@ def _rows(scored: ScoredAnswers, schema: pa.Schema, whole: pa.Schema) -> Iterato
     first = 0
 
     def read(file: DataFile, fragment: Fragment) -> list[pa.RecordBatch]:
-        return list(file.batches(fragment, [name for name in file.schema.names if name not in ADDED]))
+        return list(file.batches(fragment, [name for name in file.schema.names if name not in (*ADDED, ROW)]))
 
     for fragment, batches in zip(scored.rollouts.fragments, scored.rollouts.map(read), strict=True):
         file = scored.rollouts.files[fragment.file_number]

@@ -21,6 +21,12 @@ from olmorl_cli.rollouts.roles import missing_column
 from olmorl_cli.rollouts.rollouts import Rollouts
 from olmorl_cli.rollouts.token_batches import TokenColumns, token_blocks, token_columns
 
+_FIGURES = "objective objective_all_groups answers groups kept_groups tokens kept_tokens clip_low clip_high approx_kl"
+_RATIOS = "ratio_mean ratio_min ratio_max sampler_ratio_mean sampler_ratio_min sampler_ratio_max"
+_OTHERS = "sampler_clip sampler_ess sampler_abs_diff recipe eps_low eps_high normalize_std aggregation columns"
+RESULT_KEYS = frozenset(f"{_FIGURES} {_RATIOS} {_OTHERS}".split())
+"""Keys of an objective's figures and settings."""
+
 Progress = Callable[[int], None]
 """Told the number of rows done since the last call."""
 
@@ -59,12 +65,15 @@ class ScoredAnswers:
     def notes(self) -> list[str]:
         """What a person should know beside the result, a sentence each."""
         notes = [kind.line() for kind in self.problems.kinds("note")]
+        if (overflown := np.flatnonzero(np.isinf(self.advantages))).size:
+            where = f"row {overflown[0]} ({overflown.size} in all)"
+            notes.append(f"the advantage overflows (null in JSON), {where}: scale the rewards down")
         sizes = self.statistics.size
         if sizes.size > 1 and (sizes == 1).all():
             column = ", ".join(self.rollouts.choices["group"].columns) if "group" in self.rollouts.choices else "-G 1"
             notes.append(
-                f"every group has one answer, so every advantage is 0: is {column} the wrong group column?"
-                " Name another with --group"
+                f"every group has one answer, so every advantage is 0: is {column} what tells the groups?"
+                " Name another column with --group"
             )
         return notes
 
@@ -395,8 +404,9 @@ def _objective_notes(answers: ScoredAnswers, terms: TermSums, figures: dict[str,
         with np.errstate(invalid="ignore"):
             infinite = np.flatnonzero(counted & np.isinf(answer_terms(answers.advantages, terms)))
         row = int(infinite[0]) if infinite.size else 0
+        what = f"{row} (and {infinite.size - 1} more)" if infinite.size > 1 else f"{row}"
         notes.append(
-            f"the objective is -inf (null in JSON): in answer {row} (and {infinite.size - 1} more) a ratio overflows"
-            " where the advantage is below 0"
+            f"the objective is infinite (null in JSON): in answer {what} a ratio, or its product with the advantage,"
+            " overflows"
         )
     return notes

@@ -197,6 +197,8 @@ class Recipe:
                 values |= _kl_of(value)
             else:
                 values[key] = None if value == "none" and key not in CHOICES else value
+        if "sampler_mode" not in values and any(values.get(key) is not None for key in ("sampler_low", "sampler_cap")):
+            raise ValueError("sampler_low and sampler_cap need a sampler_mode: truncate, mask or keep_or_drop, got none")
         return cls(name=name, **values)
 
     @property

@@ -145,7 +145,8 @@ class _Reading:
         ids = encode(role, chunks, [file.name for file in files])
         if ids.null is not None and not may_be_null:
             column = self.rollouts.choices[role].columns[number]
-            self.report("null_id", f"{column}, the {role}, is null", "Give every answer its id", ids.null)
+            what = f"{column}, the {role}, is null" if role != "by" else f"{column}, which results are asked by, is null"
+            self.report("null_id", what, "Write a value into every row", ids.null)
         return ids
 
     def _grouped(self, steps: Codes | None) -> tuple[dict[str, Codes], Codes]:
@@ -168,14 +169,17 @@ class _Reading:
         answers = self._ids("answer", 0, may_be_null=True)
         if len(answers.values) == self.rows:
             return
-        pairs = combine(groups, answers)
-        again = np.ones(self.rows, dtype=np.bool_)
-        again[first_rows(pairs.codes, len(pairs.values))] = False
-        if answers.null is not None:
-            again &= ~answers.null
+        rows = np.arange(self.rows) if answers.null is None else np.flatnonzero(~answers.null)
+        pairs = combine(Codes(groups.codes[rows], groups.values), Codes(answers.codes[rows], answers.values))
+        again = np.zeros(self.rows, dtype=np.bool_)
+        again[rows] = True
+        again[rows[first_rows(pairs.codes, len(pairs.values))]] = False
+        found_by_name = self.rollouts.choices["answer"].why.startswith("found")
+        if found_by_name and len(pairs.values) == len(np.unique(groups.codes[rows])):
+            return  # one id for all answers of a group, as a request's: it tells groups, not answers
         column = self.rollouts.choices["answer"].columns[0]
         message = f"{column}, the answer's id, stands in its group before"
-        action = "Keep one row an answer, or name the column that tells them apart with --answer (or with --step)"
+        action = "Keep one row an answer, or name what tells them apart with --answer or --step (or --answer none)"
         self.report("duplicate_answer", message, action, again)
 
     def _file_bounds(self) -> IntArray:
@@ -213,7 +217,8 @@ class _Reading:
             first = 0
             for array in self.chunks.pop((role, number), []):
                 part, empty = numbers_of(array)
-                values[first : first + part.size] += part if weight == 1.0 else part * weight
+                with np.errstate(over="ignore", invalid="ignore"):
+                    values[first : first + part.size] += part if weight == 1.0 else part * weight
                 if empty is not None:
                     null[first : first + part.size] |= empty
                 first += part.size

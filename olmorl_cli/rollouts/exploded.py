@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from olmorl_cli.errors import InputError
-from olmorl_cli.rollouts.arrays import IntArray, column_of, lists_of
+from olmorl_cli.errors import MOST_PLACES, DataError, Place, Problems
+from olmorl_cli.rollouts.arrays import BoolArray, IntArray, column_of, lists_of
 from olmorl_cli.rollouts.files import DataFile, Fragment
-from olmorl_cli.rollouts.roles import Column, is_list
+from olmorl_cli.rollouts.roles import Choice, Column, is_list
 
 ROW = "row of the file"
 """Name of the added column that tells which prompt an answer belongs to."""
@@ -26,18 +26,28 @@ class ExplodedFile(DataFile):
         self._file, self._rewards = file, rewards
         self._listed = {column.name: column for column in listed}
         self.kind = file.kind
-        fields = [pa.field(name, _inner(_leaf(file.schema, column))) for name, column in self._listed.items()]
-        fields += [field for field in file.schema if field.name not in self._listed]
+        inner = {name: pa.field(name, _inner(_leaf(file.schema, column))) for name, column in self._listed.items()}
+        fields = [inner.pop(field.name, field) for field in file.schema] + list(inner.values())
         super().__init__(file.source, pa.schema([*fields, pa.field(ROW, pa.int64())], metadata=file.schema.metadata))
         self._answers: dict[tuple[int, int], int] = {}
+
+    def opens(self, choice: Choice) -> bool:
+        """Whether the choice's columns are among the opened ones."""
+        return all(name in self._listed for name in choice.columns)
 
     def fragments(self, number: int) -> list[Fragment]:
         """The file's fragments, with answers for rows."""
         fragments, first = [], 0
         for fragment in self._file.fragments(number):
             answers = 0
+            row = fragment.first_row
             for batch in self._file.batches(fragment, [self._rewards.top]):
-                answers += int(lists_of(column_of(batch, self._rewards)).lengths.sum())
+                rewards = lists_of(column_of(batch, self._rewards))
+                if rewards.null is not None:
+                    message = f"{self._rewards.name} is a null list: it does not say how many answers there are"
+                    raise self._fault(number, "null_rewards", message, "Write its rewards", rewards.null, row)
+                answers += int(rewards.lengths.sum())
+                row += batch.num_rows
             fragments.append(Fragment(number, fragment.parts, first, answers))
             self._answers[fragment.file_number, first] = fragment.first_row
             first += answers
@@ -64,21 +74,29 @@ class ExplodedFile(DataFile):
         """The values of one column for each answer.
 
         Raises:
-            InputError: a list of the column has another length than that of the rewards.
+            DataError: a list of the column has another length than that of the rewards.
         """
         lists = lists_of(column_of(batch, self._listed[name]))
         absent = lists.is_null & (counts > 0)
-        differs = np.flatnonzero((lists.lengths != counts) & ~absent)
-        if differs.size:
-            at = int(differs[0])
-            raise InputError(
-                f"{self.name}: row {first_row + at} has {counts[at]} values of {self._rewards.name} and {lists.lengths[at]}"
-                f" of {name}. Write one value an answer into each"
+        differs = (lists.lengths != counts) & ~absent
+        if differs.any():
+            at = int(np.flatnonzero(differs)[0])
+            message = (
+                f"the lists {self._rewards.name} and {name} have different lengths ({counts[at]} and {lists.lengths[at]} in"
+                f" row {first_row + at} of the file)"
             )
+            raise self._fault(0, "lengths", message, "Write one value an answer into each", differs, first_row)
         if not absent.any():
             return lists.values
         places = np.cumsum(np.repeat(~absent, counts)) - 1
         return lists.values.take(pa.array(places, mask=np.repeat(absent, counts)))
+
+    def _fault(self, number: int, code: str, message: str, action: str, rows: BoolArray, first_row: int) -> DataError:
+        """The error for rows of the file that are no prompts with answers."""
+        problems, at = Problems(), np.flatnonzero(rows)
+        places = [Place(number, first_row + row) for row in at[:MOST_PLACES].tolist()]
+        problems.add(code, message, action, file=self.name, places=places, count=at.size)
+        return DataError(problems)
 
 
 def _leaf(schema: pa.Schema, column: Column) -> pa.DataType:

@@ -1,6 +1,7 @@
 """Files of each kind, opened: their schema, and their rows in batches of the columns asked for."""
 
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -67,7 +68,7 @@ def one_line(error: Exception) -> str:
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__
 
 
-READ_ERRORS = (pa.ArrowException, OSError, ValueError, KeyError, NotImplementedError, OverflowError)
+READ_ERRORS = (pa.ArrowException, OSError, ValueError, KeyError, NotImplementedError, OverflowError, RecursionError)
 """What pyarrow raises on files that it cannot read."""
 
 
@@ -215,10 +216,13 @@ def open_file(source: Source) -> DataFile:
         with open(source.path, "rb") as file:
             head = file.read(4096)
             size = os.fstat(file.fileno()).st_size
+            own_output = sys.stdout is not None and os.path.samestat(os.fstat(file.fileno()), os.fstat(1))
             file.seek(max(0, size - 6))
             tail = file.read(6)
     except OSError as error:
         raise InputError(f"{source.name}: {error.strerror or error}. Check the path and its permissions") from error
+    if not head and own_output:
+        raise InputError(f"{source.name}: it is where this command's output goes. Write outside of the input")
     if not head:
         raise InputError(f"{source.name}: it is empty. Write it anew")
     with reading(source.name):

@@ -79,7 +79,7 @@ def _comparable(array: pa.Array) -> pa.Array:
         return array.cast(pa.int64()) if fits else array
     if types.is_floating(kind):
         array = array.cast(pa.float64())
-        return pc.if_else(pc.is_nan(array), pa.scalar(None, pa.float64()), array)
+        return pc.if_else(pc.is_nan(array), pa.scalar(None, pa.float64()), pc.add(array, 0.0))  # one zero
     return array
 
 

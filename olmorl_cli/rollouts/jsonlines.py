@@ -84,7 +84,8 @@ def _parsed(source: Source, line: int, block: bytes, schema: pa.Schema | None) -
     except (pa.ArrowException, UnicodeDecodeError) as error:
         said = " ".join(str(error).split()).removeprefix("JSON parse error: ")
         raise InputError(
-            f"{source.name}: not JSON Lines in the block from line {line + 1}: {said}. Write one object a line"
+            f"{source.name}: not JSON Lines in the block from line {line + 1}: {said}. Write one object a line,"
+            " and one kind of value for each key"
         ) from error
 
 

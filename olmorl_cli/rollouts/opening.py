@@ -62,6 +62,8 @@ def open_rollouts(
         provenance = None
     choices, group_size = _choose(files, selection, needs, optional, provenance)
     files = [_one_row_an_answer(file, choices) for file in files]
+    if "answer" in choices and any(isinstance(file, ExplodedFile) and not file.opens(choices["answer"]) for file in files):
+        del choices["answer"]  # an id of the prompt
     fragments = [fragment for number, file in enumerate(files) for fragment in file.fragments(number)]
     rollouts = Rollouts(files, fragments, choices, group_size, provenance, selection.compact)
     _check_every_file(rollouts)
@@ -107,6 +109,8 @@ def _choose(
         group_size = provenance.group_size
     for name, role in ROLES.items():
         if name not in needs or (name == "group" and group_size is not None):
+            continue
+        if name == "answer" and selection.of(name) == ("none",) and not any("none" in s.names for s in schemas.values()):
             continue
         if name == "by" and selection.of(name) == ("step",) and "step" in choices:
             choices[name] = Choice(choices["step"].columns, "the step")
@@ -229,9 +233,7 @@ def _one_row_an_answer(file: DataFile, choices: Mapping[str, Choice]) -> DataFil
     listed = [
         column
         for role, column in places
-        if column is not None
-        and role.name not in ("group", "step", "by")
-        and is_listed(role.accepts, type_of(column, file.schema))
+        if column is not None and role.opens and role.lists_answers(type_of(column, file.schema))
     ]
     for role in (ROLES[name] for name in ROLES if name.startswith("logp")):
         for name in candidates(role, file.schema.names):

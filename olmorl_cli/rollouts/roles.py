@@ -81,7 +81,16 @@ class Role:
 
     def fits(self, kind: pa.DataType) -> bool:
         """Whether a column of this type can play the role, as it is or with one value an answer in a list a row."""
-        return self.accepts(kind) or (self.name not in ("group", "step", "by") and is_listed(self.accepts, kind))
+        return self.accepts(kind) or (self.opens and is_listed(self.accepts, kind))
+
+    @property
+    def opens(self) -> bool:
+        """Whether the role's column has one value an answer, in a list where a row is a prompt."""
+        return self.name not in ("group", "step", "by")
+
+    def lists_answers(self, kind: pa.DataType) -> bool:
+        """Whether a column of this type lists values of answers, in a file with one row a prompt."""
+        return is_list(kind) if self.name == "answer" else is_listed(self.accepts, kind)
 
 
 _NUMBER = "a number (bool, integer, float or decimal)"
@@ -103,7 +112,7 @@ ROLES: dict[str, Role] = dict(
             is_id,
             _ID,
             """group_id group_uid group_index group_idx prompt_id problem_id example_id task_id _ng_task_index question_id
-            data_id instance_id qid prompt_idx problem_idx prompt_hash uid unique_id uuid id index
+            data_id instance_id qid prompt_idx problem_idx prompt_hash group uid unique_id uuid id index
             prompt input query question problem input_prompt instruction
             prompt_ids prompt_tokens prompt_token_ids input_tokens""",
             repeating="uid unique_id uuid id index",

@@ -32,7 +32,7 @@ class Source:
     Attributes:
         path: where it is read from.
         name: what messages and results call it.
-        partition: the `key=value` parts of the path below the folder that was named (Hive's way of columns).
+        partition: the `key=value` folders of its path (Hive's way of columns).
         hold: keeps a temporary file alive as long as the source.
     """
 
@@ -200,7 +200,7 @@ def _matching(pattern: str) -> list[Source]:
     return sorted(sources.values(), key=lambda source: _natural(source.name))
 
 
-def _file(path: str, partition: Mapping[str, str] | None = None) -> Source:
+def _file(path: str) -> Source:
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode) and not stat.S_ISCHR(status.st_mode):
         return _spooled(path)
@@ -208,8 +208,8 @@ def _file(path: str, partition: Mapping[str, str] | None = None) -> Source:
         path.encode()
     except UnicodeEncodeError:  # pyarrow takes names in UTF-8 only
         descriptor = Descriptor(os.open(path, os.O_RDONLY))
-        return Source(_descriptor_path(descriptor.number), path, partition or {}, descriptor)
-    return Source(os.path.abspath(path), path, partition or {})
+        return Source(_descriptor_path(descriptor.number), path, _partition(path), descriptor)
+    return Source(os.path.abspath(path), path, _partition(path))
 
 
 def _spooled(path: str) -> Source:
@@ -241,13 +241,13 @@ def _in_folder(folder: str, *, empty: bool = False) -> list[Source]:
     for path in sorted(found, key=_natural):
         if not os.path.exists(path):
             raise InputError(f"{path}: it is a link to nothing. Mend the link or name the files")
-        sources.append(_file(path, _partition(os.path.relpath(os.path.dirname(path), folder))))
+        sources.append(_file(path))
     return sources
 
 
-def _partition(folders: str) -> dict[str, str]:
-    """The `key=value` folders of a path, percent-encoding undone."""
-    parts = (part.partition("=") for part in folders.split(os.sep))
+def _partition(path: str) -> dict[str, str]:
+    """The `key=value` folders of a path as it was given or found, percent-encoding undone."""
+    parts = (part.partition("=") for part in os.path.dirname(path).split(os.sep))
     return {unquote(key): unquote(value) for key, equals, value in parts if equals and key}
 
 

@@ -210,6 +210,8 @@ class _Batch:
             if (null := logps[role].null) is not None:
                 absent |= null
                 action = "Mend it, or score such answers without tokens with --invalid skip"
+                if role == first and (null & ~wholly_absent).any():
+                    action = "Write its log-probs; the other lists have some"
                 action = "Such answers have no tokens" if self.severity == "note" else action
                 self._report_rows(
                     f"null_list_{role}", f"{names[role]}, the {role}, is a null list", action, null, self.severity

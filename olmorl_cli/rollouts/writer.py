@@ -73,8 +73,8 @@ def _repeating(batches: Sequence[pa.RecordBatch]) -> list[str] | bool:
 def write_records(records: Sequence[Mapping[str, Any]], format: str, sink: IO[bytes], *, stream: bool) -> None:
     """Write a few records of plain values; nested ones are JSON texts but in JSON Lines."""
     if format == "jsonl":
-        for record in records:
-            sink.write((json.dumps(_without_infinity(record), ensure_ascii=False, allow_nan=False) + "\n").encode())
+        lines = [json.dumps(_without_infinity(record), ensure_ascii=False, allow_nan=False) + "\n" for record in records]
+        sink.write("".join(lines).encode(errors="backslashreplace"))  # \udcff is JSON's own way for a name's stray bytes
         return
     flat = [{key: _flat(value) for key, value in record.items()} for record in records]
     columns = {key: [record[key] for record in flat] for key in (flat[0] if flat else {})}
@@ -87,7 +87,9 @@ def _typed(values: list[Any]) -> pa.Array:
 
 
 def _flat(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
+    if isinstance(value, dict | list):
+        value = json.dumps(value, ensure_ascii=False)
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 
 def _without_infinity(value: Any) -> Any:

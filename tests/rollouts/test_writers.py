@@ -100,8 +100,41 @@ def test_one_row_a_prompt_is_a_row_for_each_answer(tmp_path: Path) -> None:
 def test_lists_of_another_length_than_the_rewards_are_refused(tmp_path: Path) -> None:
     nested = {"prompt_id": ["a"], "rewards": [[1.0, 0.0]], "new_logprobs": [[[-1.0]]], "old_logprobs": [[[-1.0], [-1.0]]]}
     rollouts = open_rollouts([write(tmp_path / "r.parquet", nested)], Selection(), TOKENS)
-    with pytest.raises(InputError, match=r"row 0 has 2 values of rewards and 1 of new_logprobs"):
+    with pytest.raises(DataError, match=r"rewards and new_logprobs have different lengths \(2 and 1 in row 0"):
         score_objective(rollouts, [Recipe()])
+
+
+def test_a_null_list_of_rewards_is_refused(tmp_path: Path) -> None:
+    """An empty one is a prompt without answers."""
+    columns = {"prompt": ["p", "q", "r"], "reward": [[1.0, 0.0], None, []]}
+    with pytest.raises(DataError, match=r"null list.*row 1 \(1 in all\)"):
+        scored(write(tmp_path / "r.parquet", columns))
+    assert scored(write(tmp_path / "e.parquet", columns | {"reward": [[1.0, 0.0], [], []]})).statistics.size.tolist() == [2]
+
+
+def test_ids_of_prompts_requests_and_lists_of_answers(tmp_path: Path) -> None:
+    """One id for all answers of a group is no answer's id; in a row a prompt, a list of ids has one an answer."""
+    request = {"prompt_id": ["a", "a"], "reward": [1.0, 0.0], "request_id": ["r", "r"]}
+    assert scored(write(tmp_path / "r.parquet", request)).advantages.tolist() == [0.5, -0.5]
+    row = {"prompt": ["p", "q"], "reward": [[1.0, 0.0], [1.0, 0.0]]}
+    assert scored(write(tmp_path / "s.parquet", row | {"rollout_id": ["r1", "r2"]})).statistics.size.tolist() == [2, 2]
+    listed = row | {"rollout_id": [["r1", "r2"], ["r3", "r3"]]}
+    with pytest.raises(DataError, match=r"stands in its group before, row 3 \(1 in all\)"):
+        scored(write(tmp_path / "l.parquet", listed))
+    twice = write(tmp_path / "t.parquet", {"prompt_id": ["a"] * 3, "reward": [1.0, 0.0, 1.0], "answer_id": [1, 1, 2]})
+    assert scored(twice, columns={"answer": ("none",)}).statistics.size.tolist() == [3]
+
+
+def test_hive_folders_count_in_patterns_and_named_paths(tmp_path: Path) -> None:
+    for step in (2, 10):
+        write(tmp_path / f"step={step}" / "part.parquet", {"prompt_id": ["a", "a"], "reward": [1.0, 0.0]})
+    whole = scored(str(tmp_path)).statistics.size.tolist()
+    for paths in (
+        [str(tmp_path / "step=*")],
+        [str(tmp_path / "*" / "*.parquet")],
+        [str(tmp_path / f"step={n}") for n in (2, 10)],
+    ):
+        assert scored(*paths).statistics.size.tolist() == whole == [2, 2]
 
 
 def test_one_element_lists_take_consecutive_groups(tmp_path: Path) -> None:
