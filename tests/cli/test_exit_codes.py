@@ -3,11 +3,14 @@
 Ctrl-C and readers that go away are in test_pipes.py, disks that are full there and in test_output_files.py.
 """
 
+import fcntl
 import math
 import os
 import re
 import subprocess
 import sys
+import termios
+import time
 from typing import Any
 
 import pyarrow as pa
@@ -309,8 +312,13 @@ def test_ctrl_c_gives_130_and_nothing_is_left(folder: Any) -> None:
     os.mkfifo("pipe")
     command = [*kit.PROGRAM, "advantages", "pipe", "-o", "out.csv"]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=kit.environment())
-    with process, open("pipe", "wb") as pipe:  # waits until it is read
-        pipe.write(b"PAR1")
-        pipe.flush()
+    pipe = os.open("pipe", os.O_RDWR)  # unlike for writing alone, this does not wait for a reader that may never come
+    with process:
+        os.write(pipe, b"PAR1")
+        until = time.monotonic() + 60
+        while process.poll() is None and fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)) != bytes(4):
+            assert time.monotonic() < until, "the pipe is not read"
+            time.sleep(0.01)
         assert kit.interrupt(process) == (130, b"")
+    os.close(pipe)
     assert os.listdir(folder) == ["pipe"]
