@@ -9,9 +9,10 @@ import typer
 from olmorl_cli import __version__, options
 from olmorl_cli.errors import ExitCode, UsageError
 from olmorl_cli.options import Overrides, parse_choice, selection_of
-from olmorl_cli.output import Destination, destination_of, progress_bar, say, say_columns, write_result
+from olmorl_cli.output import Destination, Screen, destination_of, progress_bar, say, say_columns, write_result
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from rich.console import Console, RenderableType
 
     from olmorl_cli.core.recipes import Recipe
@@ -51,6 +52,12 @@ def _score(
     say_columns(destination.quiet, rollouts)
     say(destination.quiet, scored.notes)
     return scored, destination
+
+
+def _write_table(table: "pa.Table", destination: Destination, screen: Screen) -> None:
+    from olmorl_cli.rollouts.writer import write_table
+
+    write_result(destination, lambda sink, stream: write_table(table, destination.format, sink, stream=stream), screen)
 
 
 @app.command()
@@ -123,7 +130,6 @@ def groups(
     population's), min, max and kept.
     """
     from olmorl_cli.results import groups_table
-    from olmorl_cli.rollouts.writer import write_table
 
     selection = selection_of(context.params)
     scored, destination = _score(files, selection, Overrides().over(recipe), invalid, (format, output, quiet))
@@ -134,7 +140,7 @@ def groups(
 
         return groups_screen(scored, table, console)
 
-    write_result(destination, lambda sink, stream: write_table(table, destination.format, sink, stream=stream), screen)
+    _write_table(table, destination, screen)
 
 
 def _score_tokens(
@@ -186,7 +192,6 @@ def _write_objectives(results: list["Objective"], records: list[dict[str, Any]],
 
 def _write_sums(result: "Objective", destination: Destination) -> None:
     from olmorl_cli.results import sums_table
-    from olmorl_cli.rollouts.writer import write_table
 
     table = sums_table(result)
 
@@ -195,7 +200,7 @@ def _write_sums(result: "Objective", destination: Destination) -> None:
 
         return rows_screen(table, "answers", console)
 
-    write_result(destination, lambda sink, stream: write_table(table, destination.format, sink, stream=stream), screen)
+    _write_table(table, destination, screen)
 
 
 @app.command()

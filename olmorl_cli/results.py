@@ -18,6 +18,9 @@ from olmorl_cli.scoring import Objective, ScoredAnswers
 ADDED = ("advantage", "kept")
 """Columns that Parquet and Arrow output of the answers add to the input's."""
 
+NOT_PASSED = (*ADDED, ROW)
+"""Columns of an input that its output has not, or has anew."""
+
 RESULTS = frozenset(["step", "row", "reward", "advantage", "kept", "size", "mean", "std", "min", "max"])
 """Columns of results, which no group column can be called."""
 
@@ -151,7 +154,7 @@ def _united(files: Sequence[DataFile], dictionaries: bool) -> pa.Schema:
                 metadata=f.metadata,
             )
             for f in file.schema
-            if f.name not in (*ADDED, ROW)
+            if f.name not in NOT_PASSED
         ]
         own = pa.schema(fields)
         try:
@@ -170,7 +173,7 @@ def _rows(scored: ScoredAnswers, schema: pa.Schema, whole: pa.Schema) -> Iterato
     first = 0
 
     def read(file: DataFile, fragment: Fragment) -> list[pa.RecordBatch]:
-        return list(file.batches(fragment, [name for name in file.schema.names if name not in (*ADDED, ROW)]))
+        return list(file.batches(fragment, [name for name in file.schema.names if name not in NOT_PASSED]))
 
     for fragment, batches in zip(scored.rollouts.fragments, scored.rollouts.map(read), strict=True):
         file = scored.rollouts.files[fragment.file_number]

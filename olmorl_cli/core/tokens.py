@@ -45,10 +45,6 @@ class Tokens:
     has_sampler: BoolArray | None = None
 
 
-def _start(size: int, value: float, kind: type[np.float64 | np.int64]) -> npt.NDArray[Any]:
-    return np.full(size, value, kind) if value else np.zeros(size, kind)
-
-
 def _filled(size: int, value: float, kind: type[np.float64 | np.int64]) -> npt.NDArray[Any]:
     return np.full(size, value, kind) if value else np.zeros(size, kind)
 

@@ -15,6 +15,7 @@ from olmorl_cli.rollouts.arrays import BoolArray, IntArray, column_of, numbers_o
 from olmorl_cli.rollouts.exploded import ROW
 from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.ids import Codes, combine, encode, first_rows
+from olmorl_cli.rollouts.roles import FOUND
 from olmorl_cli.rollouts.rollouts import Rollouts
 
 FloatArray = npt.NDArray[np.float64]
@@ -174,8 +175,7 @@ class _Reading:
         again = np.zeros(self.rows, dtype=np.bool_)
         again[rows] = True
         again[rows[first_rows(pairs.codes, len(pairs.values))]] = False
-        found_by_name = self.rollouts.choices["answer"].why.startswith("found")
-        if found_by_name and len(pairs.values) == len(np.unique(groups.codes[rows])):
+        if self.rollouts.choices["answer"].why == FOUND and len(pairs.values) == len(np.unique(groups.codes[rows])):
             return  # one id for all answers of a group, as a request's: it tells groups, not answers
         column = self.rollouts.choices["answer"].columns[0]
         message = f"{column}, the answer's id, stands in its group before"

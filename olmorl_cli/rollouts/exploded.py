@@ -8,7 +8,7 @@ import pyarrow as pa
 from olmorl_cli.errors import MOST_PLACES, DataError, Place, Problems
 from olmorl_cli.rollouts.arrays import BoolArray, IntArray, column_of, lists_of
 from olmorl_cli.rollouts.files import DataFile, Fragment
-from olmorl_cli.rollouts.roles import Choice, Column, is_list
+from olmorl_cli.rollouts.roles import Choice, Column, is_list, storage_type, type_of
 
 ROW = "row of the file"
 """Name of the added column that tells which prompt an answer belongs to."""
@@ -26,7 +26,7 @@ class ExplodedFile(DataFile):
         self._file, self._rewards = file, rewards
         self._listed = {column.name: column for column in listed}
         self.kind = file.kind
-        inner = {name: pa.field(name, _inner(_leaf(file.schema, column))) for name, column in self._listed.items()}
+        inner = {name: pa.field(name, _inner(type_of(column, file.schema))) for name, column in self._listed.items()}
         fields = [inner.pop(field.name, field) for field in file.schema] + list(inner.values())
         super().__init__(file.source, pa.schema([*fields, pa.field(ROW, pa.int64())], metadata=file.schema.metadata))
         self._answers: dict[tuple[int, int], int] = {}
@@ -99,15 +99,7 @@ class ExplodedFile(DataFile):
         return DataError(problems)
 
 
-def _leaf(schema: pa.Schema, column: Column) -> pa.DataType:
-    kind = schema.field(column.top).type
-    for part in column.path:
-        kind = kind.field(part).type
-    return kind
-
-
 def _inner(kind: pa.DataType) -> pa.DataType:
     """The type of a list's values."""
-    while isinstance(kind, pa.BaseExtensionType):
-        kind = kind.storage_type
+    kind = storage_type(kind)
     return kind.value_type if is_list(kind) else kind

@@ -9,7 +9,8 @@ from pyarrow import types
 from olmorl_cli.errors import InputError
 
 
-def _storage(kind: pa.DataType) -> pa.DataType:
+def storage_type(kind: pa.DataType) -> pa.DataType:
+    """The type without extension types around it."""
     while isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     return kind
@@ -17,7 +18,7 @@ def _storage(kind: pa.DataType) -> pa.DataType:
 
 def is_number(kind: pa.DataType) -> bool:
     """Bool, any integer, float or decimal; a column of nulls only counts."""
-    kind = _storage(kind)
+    kind = storage_type(kind)
     if types.is_dictionary(kind):
         return is_number(kind.value_type)
     return bool(
@@ -31,13 +32,13 @@ def is_number(kind: pa.DataType) -> bool:
 
 def is_id(kind: pa.DataType) -> bool:
     """Anything that can be told equal or not by its value."""
-    kind = _storage(kind)
+    kind = storage_type(kind)
     return not (types.is_nested(kind) and not is_list(kind) and not types.is_struct(kind))
 
 
 def is_list(kind: pa.DataType) -> bool:
     """Any of Arrow's list layouts."""
-    kind = _storage(kind)
+    kind = storage_type(kind)
     return bool(
         types.is_list(kind)
         or types.is_large_list(kind)
@@ -49,13 +50,13 @@ def is_list(kind: pa.DataType) -> bool:
 
 def is_number_list(kind: pa.DataType) -> bool:
     """A list, of any layout, of numbers; a column of nulls only counts."""
-    kind = _storage(kind)
+    kind = storage_type(kind)
     return bool(types.is_null(kind) or (is_list(kind) and is_number(kind.value_type)))
 
 
 def is_listed(accepts: Callable[[pa.DataType], bool], kind: pa.DataType) -> bool:
     """Whether a column holds, in each row, a list of what the role takes: one value an answer, one row a prompt."""
-    kind = _storage(kind)
+    kind = storage_type(kind)
     return is_list(kind) and accepts(kind.value_type) and not accepts(kind)
 
 
@@ -176,6 +177,10 @@ ROLES: dict[str, Role] = dict(
 """Every role by its name; names in the order in which they are tried."""
 
 
+FOUND = "found by name"
+"""Why a column plays a role that no option names."""
+
+
 @dataclass(frozen=True)
 class Choice:
     """The columns that play one role, why they do, and which others could have.
@@ -213,7 +218,7 @@ def resolve(name: str, schema: pa.Schema) -> Column | None:
     if name in schema.names:
         return Column(name, name)
     for top in sorted((n for n in schema.names if name.startswith(n + ".")), key=len, reverse=True):
-        kind = _storage(schema.field(top).type)
+        kind = storage_type(schema.field(top).type)
         path = tuple(name[len(top) + 1 :].split("."))
         for part in path:
             if not types.is_struct(kind) or kind.get_field_index(part) < 0:
@@ -228,7 +233,7 @@ def type_of(column: Column, schema: pa.Schema) -> pa.DataType:
     """The type at the end of the column's path."""
     kind = schema.field(column.top).type
     for part in column.path:
-        kind = _storage(kind).field(part).type
+        kind = storage_type(kind).field(part).type
     return kind
 
 
@@ -271,7 +276,7 @@ def found_by_name(role: Role, schemas: Mapping[str, pa.Schema]) -> Choice | None
     matching = candidates(role, names)
     for chosen in matching:
         if all(role.fits(schema.field(chosen).type) for schema in schemas.values() if chosen in schema.names):
-            return Choice((chosen,), "found by name", tuple(name for name in matching if name != chosen))
+            return Choice((chosen,), FOUND, tuple(name for name in matching if name != chosen))
     for name in matching[:1]:
         for file, schema in schemas.items():
             if name in schema.names:
