@@ -152,6 +152,7 @@ def _score_tokens(
     *,
     by: str | None = None,
     own_advantages: bool = False,
+    keep_sums: bool = False,
 ) -> tuple[list["Objective"], Destination]:
     """Open the input, check the destination, score the objective under every recipe."""
     from olmorl_cli.rollouts.opening import OPTIONAL, open_rollouts
@@ -172,7 +173,7 @@ def _score_tokens(
     rollouts = open_rollouts(files or (), selection, frozenset(needs), optional)
     destination = destination_of(*place, rollouts.sources)
     with progress_bar(destination.quiet, rollouts.rows) as progress:
-        results = score_objective(rollouts, recipes, by=by, skip=skip, progress=progress)
+        results = score_objective(rollouts, recipes, by=by, skip=skip, keep_sums=keep_sums, progress=progress)
     if destination.format != "table" or by is not None or len(results) > 1:  # the screen of one objective shows them itself
         say_columns(destination.quiet, rollouts)
     say(destination.quiet, list(dict.fromkeys(note for result in results for note in result.notes)))
@@ -245,7 +246,9 @@ def objective(
     settings = overrides.over(recipe)
     own = normalize_std is None and not _changes_advantages(settings)
     place = (format, output, quiet)
-    results, destination = _score_tokens(files, selection, [settings], invalid, place, by=by, own_advantages=own)
+    results, destination = _score_tokens(
+        files, selection, [settings], invalid, place, by=by, own_advantages=own, keep_sums=per_answer
+    )
     if per_answer:
         _write_sums(results[0], destination)
     else:
@@ -379,8 +382,7 @@ def sample(
 
 def _changes_advantages(recipe: "Recipe") -> bool:
     """Whether the recipe asks for other advantages than the default one."""
-    from olmorl_cli.core.recipes import Recipe
-    from olmorl_cli.results import ADVANTAGE_FIELDS
+    from olmorl_cli.core.recipes import ADVANTAGE_FIELDS, Recipe
 
     return any(getattr(recipe, field) != getattr(Recipe(), field) for field in ADVANTAGE_FIELDS)
 

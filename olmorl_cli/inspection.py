@@ -11,7 +11,8 @@ from olmorl_cli.rollouts.answers import read_answers
 from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.rollouts import Rollouts
 from olmorl_cli.rollouts.token_batches import token_blocks, token_columns
-from olmorl_cli.scoring import Progress, ascending
+from olmorl_cli.scoring import ascending
+from olmorl_cli.token_pass import Progress
 
 ROLES = frozenset(
     {"group", "step", "reward", "advantage", "answer", "logp_new", "logp_old", "logp_sampler", "logp_ref", "mask"}

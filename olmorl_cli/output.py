@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from olmorl_cli.rollouts.rollouts import Rollouts
     from olmorl_cli.rollouts.sources import Source
-    from olmorl_cli.scoring import Progress
+    from olmorl_cli.token_pass import Progress
 
 Screen = Callable[["Console"], Iterator["RenderableType"]]
 """What a person sees of a result, on a given console."""

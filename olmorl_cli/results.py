@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from olmorl_cli.core.objective import answer_terms
+from olmorl_cli.core.recipes import ADVANTAGE_FIELDS
 from olmorl_cli.errors import InputError
 from olmorl_cli.rollouts.exploded import ROW
 from olmorl_cli.rollouts.files import DataFile, Fragment
@@ -23,8 +24,6 @@ NOT_PASSED = (*ADDED, ROW)
 
 RESULTS = frozenset(["step", "row", "reward", "advantage", "kept", "size", "mean", "std", "min", "max"])
 """Columns of results, which no group column can be called."""
-
-ADVANTAGE_FIELDS = ("center", "scale", "ddof", "std_eps", "size_1", "zero_std", "advantage_clip")
 
 
 def _ids(scored: ScoredAnswers, codes: npt.NDArray[np.int64], steps: npt.NDArray[np.int64]) -> dict[str, pa.Array]:
@@ -88,6 +87,7 @@ def sums_table(result: Objective) -> pa.Table:
     tokens; terms, the sum of its surrogate terms; clip_low and clip_high, tokens; ratio_mean, ratio_min, ratio_max and
     approx_kl over its tokens; and with a sampler column sampler_ratio_mean, _min, _max and sampler_abs_diff.
     """
+    assert result.sums is not None, "score_objective was asked to keep them"
     scored, tokens = result.answers, result.sums.tokens
     terms = result.sums.by_terms[scored.recipe.terms]
     table = answers_table(scored)

@@ -1,6 +1,6 @@
 """Rollouts and a recipe, to results: what the commands show, and what a program can call."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,26 +9,22 @@ import numpy as np
 import pyarrow as pa
 
 from olmorl_cli.core.advantages import GroupStatistics, answer_advantages, group_deviations, group_statistics
-from olmorl_cli.core.objective import Partition, answer_terms, objective
-from olmorl_cli.core.recipes import Recipe, Terms
-from olmorl_cli.core.sums import FloatArray, IntArray, exact_means
-from olmorl_cli.core.tokens import BoolArray, SamplerSums, TermSums, Workspace, sampler_sums, term_sums
+from olmorl_cli.core.figures import Figures
+from olmorl_cli.core.objective import Partition
+from olmorl_cli.core.recipes import Recipe
+from olmorl_cli.core.sums import FloatArray
+from olmorl_cli.core.tokens import BoolArray, TokenSums
 from olmorl_cli.errors import DataError, Problems
 from olmorl_cli.rollouts.answers import AnswerTable, read_answers
-from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.ids import Codes, combine, first_rows
-from olmorl_cli.rollouts.roles import missing_column
 from olmorl_cli.rollouts.rollouts import Rollouts
-from olmorl_cli.rollouts.token_batches import TokenColumns, token_blocks, token_columns
+from olmorl_cli.token_pass import Plan, Progress, score_tokens
 
 _FIGURES = "objective objective_all_groups answers groups kept_groups tokens kept_tokens clip_low clip_high approx_kl"
 _RATIOS = "ratio_mean ratio_min ratio_max sampler_ratio_mean sampler_ratio_min sampler_ratio_max"
 _OTHERS = "sampler_clip sampler_ess sampler_abs_diff recipe eps_low eps_high normalize_std aggregation columns"
 RESULT_KEYS = frozenset(f"{_FIGURES} {_RATIOS} {_OTHERS}".split())
 """Keys of an objective's figures and settings."""
-
-Progress = Callable[[int], None]
-"""Told the number of rows done since the last call."""
 
 
 @dataclass(frozen=True)
@@ -103,97 +99,19 @@ def score_answers(rollouts: Rollouts, recipe: Recipe, skip: bool = False) -> Sco
 
 
 @dataclass(frozen=True)
-class TokenSums:
-    """One pass over the tokens: per-answer sums, for each `Terms` asked for.
-
-    Attributes:
-        tokens: int (N,), real tokens of each answer.
-        by_terms: the sums of each `Terms`.
-        sampler: sampler against old; None without a sampler column.
-    """
-
-    tokens: IntArray
-    by_terms: dict[Terms, TermSums]
-    sampler: SamplerSums | None
-
-    @classmethod
-    def empty(cls, answers: int, terms: Sequence[Terms], sampler: bool) -> "TokenSums":
-        """Sums of `answers` answers without tokens."""
-        return cls(
-            np.zeros(answers, dtype=np.int64),
-            {each: TermSums.empty(answers) for each in terms},
-            SamplerSums.empty(answers) if sampler else None,
-        )
-
-    def put(self, first: int, part: "TokenSums") -> None:
-        """Write `part` over the answers from row `first` on."""
-        self.tokens[first : first + part.tokens.size] = part.tokens
-        for terms, sums in part.by_terms.items():
-            self.by_terms[terms].put(first, sums)
-        if self.sampler is not None and part.sampler is not None:
-            self.sampler.put(first, part.sampler)
-
-
-def score_fragment(
-    file: DataFile, fragment: Fragment, columns: TokenColumns, terms: Sequence[Terms], skip: bool
-) -> tuple[TokenSums, Problems]:
-    """The token pass over one fragment: its answers' sums, and what is wrong with its tokens."""
-    problems, workspace = Problems(), Workspace()
-    with_sampler = {"logp_old", "logp_sampler"} <= set(columns.logps)
-    sums = TokenSums.empty(fragment.rows, terms, with_sampler)
-    for first, tokens in token_blocks(file, fragment, columns, skip, problems):
-        part = TokenSums(
-            np.diff(tokens.offsets),
-            {each: term_sums(tokens, each, workspace) for each in terms},
-            sampler_sums(tokens, workspace) if with_sampler else None,
-        )
-        sums.put(first, part)
-    return sums, problems
-
-
-def sum_tokens(
-    rollouts: Rollouts, terms: Sequence[Terms], skip: bool, progress: Progress | None = None
-) -> tuple[TokenSums, Problems]:
-    """The token pass over the whole input, all cores at work.
-
-    Raises:
-        InputError: a file cannot be read.
-    """
-    by_sampler = any(each.ratio == "sampler" for each in terms)
-    where = [token_columns(rollouts, file, by_sampler) for file in rollouts.files]
-    for file, columns in zip(rollouts.files, where, strict=True):
-        if by_sampler and columns.sampler_missing:
-            raise missing_column(rollouts.choices["logp_sampler"].columns[0], file.name, file.schema.names)
-    sampler = any({"logp_old", "logp_sampler"} <= set(columns.logps) for columns in where)
-    sums, problems = TokenSums.empty(rollouts.rows, terms, sampler), Problems()
-
-    def work(file: DataFile, fragment: Fragment) -> tuple[TokenSums, Problems]:
-        return score_fragment(file, fragment, where[fragment.file_number], terms, skip)
-
-    first = 0
-    for fragment, (part, wrong) in zip(rollouts.fragments, rollouts.map(work), strict=True):
-        sums.put(first, part)
-        problems.merge(wrong)
-        first += fragment.rows
-        if progress is not None:
-            progress(fragment.rows)
-    return sums, problems
-
-
-@dataclass(frozen=True)
 class Objective:
     """The objective and its diagnostics under one recipe, one value a batch (the whole input, or each step).
 
     Attributes:
         answers: the answers, as the recipe scores them.
-        sums: of their tokens.
+        sums: of each answer's tokens; None where they were not asked for.
         by: name of the column that tells the batches, None for the whole input.
         rows: the figures of each batch, by the keys that results have; None where a figure is undefined.
         notes: what a person should know beside them.
     """
 
     answers: ScoredAnswers
-    sums: TokenSums
+    sums: TokenSums | None
     by: str | None
     rows: list[dict[str, Any]]
     notes: list[str]
@@ -205,6 +123,7 @@ def score_objective(
     *,
     by: str | None = None,
     skip: bool = False,
+    keep_sums: bool = False,
     progress: Progress | None = None,
 ) -> list[Objective]:
     """The objective under each recipe, from one pass over the tokens.
@@ -215,6 +134,7 @@ def score_objective(
         by: what the results of each batch are called by: the batches are the values of the column that plays the role
             "by", rows ascending. None is one batch.
         skip: leave out what cannot be scored, instead of refusing it.
+        keep_sums: the results have the per-answer sums.
         progress: is told of the rows done.
 
     Raises:
@@ -224,56 +144,67 @@ def score_objective(
     problems = Problems()
     scored: list[ScoredAnswers] = []
     try:
-        scored.append(score_answers(rollouts, recipes[0], skip))
+        scored += score_by_each(rollouts, recipes, skip)
     except DataError as error:
         problems.merge(error.problems)
-    terms = list(dict.fromkeys(recipe.terms for recipe in recipes))
-    sums, wrong = sum_tokens(rollouts, terms, skip, progress)
-    problems.merge(wrong)
+    partition, kept_groups = _partition(scored[0]) if scored else (Partition.of_nothing(), np.zeros(0, dtype=np.bool_))
+    kept = scored[0].kept if scored else kept_groups
+    plan = Plan(recipes, [answers.advantages for answers in scored], kept, partition, skip, keep_sums)
+    tokens = score_tokens(rollouts, plan, progress)
+    problems.merge(tokens.problems)
     if problems.errors:
         raise DataError(problems)
-    table = scored[0].table
-    for recipe in recipes[1:]:
-        steps = table.step_of_group[table.groups]
-        advantages = (
-            scored[0].advantages
-            if table.advantages is not None
-            else answer_advantages(table.scores, table.groups, scored[0].statistics, recipe, steps)
-        )
-        scored.append(ScoredAnswers(rollouts, table, recipe, scored[0].statistics, advantages, Problems()))
     scored[0].problems.merge(problems)
-    return [_reduced(answers, sums, by) for answers in scored]
+    return [
+        _objective(answers, figures, partition, kept_groups, by, tokens.sums)
+        for answers, figures in zip(scored, tokens.figures, strict=True)
+    ]
 
 
-def _reduced(answers: ScoredAnswers, sums: TokenSums, by: str | None) -> Objective:
-    """One recipe's figures from the per-answer sums."""
-    table, recipe = answers.table, answers.recipe
-    partition, kept_groups = _partition(table, answers.statistics.kept)
+def score_by_each(rollouts: Rollouts, recipes: Sequence[Recipe], skip: bool) -> list[ScoredAnswers]:
+    """The answers as each recipe scores them: read once, advantages computed once for equal settings.
+
+    Raises:
+        InputError, DataError: as `score_answers`.
+    """
+    scored = [score_answers(rollouts, recipes[0], skip)]
+    known = {recipes[0].of_advantages: scored[0].advantages}
+    table, statistics = scored[0].table, scored[0].statistics
+    for recipe in recipes[1:]:
+        key = recipe.of_advantages
+        if key not in known:
+            steps = table.step_of_group[table.groups]
+            given = table.advantages is not None
+            known[key] = (
+                scored[0].advantages if given else answer_advantages(table.scores, table.groups, statistics, recipe, steps)
+            )
+        scored.append(ScoredAnswers(rollouts, table, recipe, statistics, known[key], Problems()))
+    return scored
+
+
+def _objective(
+    answers: ScoredAnswers,
+    figures: Figures,
+    partition: Partition,
+    kept_groups: BoolArray,
+    by: str | None,
+    sums: TokenSums | None,
+) -> Objective:
+    """One recipe's figures as results show them."""
+    table, recipe, count = answers.table, answers.recipe, partition.batches
     labels = None if table.by is None else table.by.values
-    terms = sums.by_terms[recipe.terms]
-    scorable = ~np.isnan(answers.advantages)
-    kept = scorable & answers.kept
-    counted = scorable if recipe.zero_signal_groups == "kept" else kept
-    batches, count = partition.answers, partition.batches
-    per_batch = _PerBatch(batches, count, sums.tokens, counted)
-
-    figures: dict[str, Any] = {
-        "objective": objective(answers.advantages, terms, sums.tokens, counted, partition, recipe),
-        "objective_all_groups": objective(answers.advantages, terms, sums.tokens, scorable, partition, recipe),
-        "answers": np.bincount(batches, minlength=count),
-        "groups": np.bincount(partition.batch_of_group, minlength=count),
-        "kept_groups": np.bincount(partition.batch_of_group[kept_groups], minlength=count),
-        "tokens": per_batch.count(sums.tokens, scorable),
-        "kept_tokens": per_batch.count(sums.tokens, kept),
-        "clip_low": per_batch.share(terms.below, answers.advantages < 0.0),
-        "clip_high": per_batch.share(terms.above, answers.advantages > 0.0),
-        "ratio_mean": per_batch.mean(terms.ratio),
-        "ratio_min": per_batch.least(terms.ratio_min),
-        "ratio_max": -per_batch.least(-terms.ratio_max),
-        "approx_kl": per_batch.mean(terms.k3),
+    batch_of_group = partition.batch_of_group
+    batches = np.array([table.groups.size]) if count == 1 else np.bincount(partition.answers, minlength=count)
+    values: dict[str, Any] = {
+        "objective": figures.objective("counted", batch_of_group),
+        "objective_all_groups": figures.objective("scorable", batch_of_group),
+        "answers": batches,
+        "groups": np.bincount(batch_of_group, minlength=count),
+        "kept_groups": np.bincount(batch_of_group[kept_groups], minlength=count),
+        **figures.of_tokens(),
     }
     if "logp_sampler" in answers.rollouts.choices:
-        figures |= _sampler_figures(sums, terms, recipe, batches, count, counted)
+        values |= figures.of_sampler()
     shown: dict[str, Any] = {
         "recipe": recipe.name,
         "eps_low": recipe.eps_low,
@@ -286,86 +217,16 @@ def _reduced(answers: ScoredAnswers, sums: TokenSums, by: str | None) -> Objecti
         shown["normalize_std"] = answers.rollouts.provenance.settings.get("scale") == "group_std"
     rows = [
         ({} if labels is None or by is None else {by: labels[number].as_py()})
-        | {key: _plain(values[number]) for key, values in figures.items()}
+        | {key: _plain(column[number]) for key, column in values.items()}
         | shown
         for number in ascending(labels, count)
     ]
-    notes = answers.notes + _objective_notes(answers, terms, figures, counted)
-    return Objective(answers, sums, by, rows, notes)
+    return Objective(answers, sums, by, rows, answers.notes + _objective_notes(figures, values))
 
 
-def _sampler_figures(
-    sums: TokenSums, terms: TermSums, recipe: Recipe, batches: IntArray, count: int, counted: BoolArray
-) -> dict[str, FloatArray]:
-    """How far the sampler lies from the old log-probs, w = exp(logp_old - logp_sampler), over counted tokens."""
-    nothing = np.full(count, np.nan)
-    if sums.sampler is None:
-        keys = ("ratio_mean", "ratio_min", "ratio_max", "clip", "ess", "abs_diff")
-        return {f"sampler_{key}": nothing for key in keys}
-    sampler = sums.sampler
-    per_batch = _PerBatch(batches, count, sampler.tokens, counted)
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        mean = per_batch.mean(sampler.weight)
-        ess = mean * mean / per_batch.mean(sampler.weight_squared)
-    return {
-        "sampler_ratio_mean": mean,
-        "sampler_ratio_min": per_batch.least(sampler.weight_min),
-        "sampler_ratio_max": -per_batch.least(-sampler.weight_max),
-        "sampler_clip": nothing if recipe.sampler_mode == "none" else per_batch.share(terms.cut, counted),
-        "sampler_ess": ess,
-        "sampler_abs_diff": per_batch.mean(sampler.abs_diff),
-    }
-
-
-@dataclass(frozen=True)
-class _PerBatch:
-    """Reductions of per-answer columns (N,) to one value a batch (B,), over the counted answers' tokens."""
-
-    batches: IntArray
-    number: int
-    tokens: IntArray
-    counted: BoolArray
-
-    @cached_property
-    def _total(self) -> FloatArray:
-        return self.count(self.tokens, self.counted).astype(np.float64)
-
-    @cached_property
-    def _rows(self) -> IntArray:
-        """Counted answers with tokens; the others add nothing."""
-        return np.flatnonzero(self.counted & (self.tokens > 0))
-
-    @cached_property
-    def _codes(self) -> IntArray | None:
-        return None if self.number == 1 else self.batches[self._rows]
-
-    def count(self, values: IntArray, where: BoolArray) -> IntArray:
-        """Σ of whole numbers over the answers `where`."""
-        if self.number == 1:
-            return np.array([np.sum(values, where=where)])
-        return np.bincount(self.batches[where], weights=values[where], minlength=self.number).astype(np.int64)
-
-    def share(self, values: IntArray, where: BoolArray) -> FloatArray:
-        """Σ over the counted answers `where`, as a share of all counted tokens; NaN without any."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return self.count(values, where & self.counted) / self._total
-
-    def mean(self, values: FloatArray) -> FloatArray:
-        """Σ over the counted answers by the number of their tokens; NaN without any."""
-        return exact_means(values[self._rows], self._total, self._codes, self.number)
-
-    def least(self, values: FloatArray) -> FloatArray:
-        """Least value of the counted answers with tokens; NaN without any."""
-        least, values = np.full(self.number, np.inf), values[self._rows]
-        if self._codes is None:
-            least[0] = values.min(initial=np.inf)
-        else:
-            np.minimum.at(least, self._codes, values)
-        return np.where(self._total > 0, least, np.nan)
-
-
-def _partition(table: AnswerTable, kept: BoolArray) -> tuple[Partition, BoolArray]:
+def _partition(scored: ScoredAnswers) -> tuple[Partition, BoolArray]:
     """Groups and batches, and which groups are kept; a group that lies in several batches is one group in each."""
+    table, kept = scored.table, scored.statistics.kept
     if table.by is None:
         return Partition(table.groups, np.zeros(kept.size, dtype=np.int64)), kept
     by, groups = table.by, Codes(table.groups, pa.nulls(kept.size))
@@ -393,18 +254,16 @@ def _plain(value: Any) -> int | float | None:
     return None if number != number else number
 
 
-def _objective_notes(answers: ScoredAnswers, terms: TermSums, figures: dict[str, Any], counted: BoolArray) -> list[str]:
+def _objective_notes(figures: Figures, values: dict[str, Any]) -> list[str]:
     notes = []
-    values = figures["objective"]
-    if np.isnan(values).any():
-        why = "no real token" if not figures["tokens"].any() else "no group with signal has a real token"
-        where = "" if values.size == 1 else f" in {int(np.isnan(values).sum())} of {values.size} steps"
+    objective = values["objective"]
+    if np.isnan(objective).any():
+        why = "no real token" if not values["tokens"].any() else "no group with signal has a real token"
+        where = "" if objective.size == 1 else f" in {int(np.isnan(objective).sum())} of {objective.size} steps"
         notes.append(f"the objective is undefined (null){where}: {why}")
-    if np.isinf(values).any():
-        with np.errstate(invalid="ignore"):
-            infinite = np.flatnonzero(counted & np.isinf(answer_terms(answers.advantages, terms)))
-        row = int(infinite[0]) if infinite.size else 0
-        what = f"{row} (and {infinite.size - 1} more)" if infinite.size > 1 else f"{row}"
+    if np.isinf(objective).any():
+        row = figures.first_infinite if figures.infinite_answers else 0
+        what = f"{row} (and {figures.infinite_answers - 1} more)" if figures.infinite_answers > 1 else f"{row}"
         notes.append(
             f"the objective is infinite (null in JSON): in answer {what} a ratio, or its product with the advantage,"
             " overflows"

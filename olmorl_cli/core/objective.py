@@ -1,14 +1,16 @@
 """The objective: reductions of the per-answer sums."""
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from olmorl_cli.core.advantages import numbers
 from olmorl_cli.core.recipes import Recipe
-from olmorl_cli.core.sums import FloatArray, IntArray, exact_means, exact_sums
+from olmorl_cli.core.sums import FloatArray, IntArray, exact_means
 from olmorl_cli.core.tokens import BoolArray, TermSums, Tokens, term_sums
+from olmorl_cli.core.totals import Totals
 
 MOST = float(np.finfo(np.float64).max)
 
@@ -27,6 +29,11 @@ class Partition:
     batch_of_group: IntArray
     batches: int = 1
 
+    @classmethod
+    def of_nothing(cls) -> Self:
+        """No answers, no groups, one batch."""
+        return cls(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+
     @property
     def answers(self) -> IntArray:
         """The batch of each answer, int (N,)."""
@@ -39,62 +46,80 @@ def answer_terms(advantages: FloatArray, sums: TermSums) -> FloatArray:
         return np.where(advantages == 0.0, 0.0, advantages * np.where(advantages > 0.0, sums.if_positive, sums.if_negative))
 
 
-def aggregate(
-    terms: FloatArray, tokens: IntArray, counted: BoolArray, partition: Partition, aggregation: str, divisor: float | None
-) -> FloatArray:
-    """One number a batch from the answers' sums of terms.
+class Aggregation:
+    """One number a batch from answers' sums of terms, gathered part by part; the same to the last bit for every order.
 
     Args:
-        terms: float64 (N,), each answer's sum over its real tokens.
-        tokens: int (N,), its real tokens; answers without one are in no divisor.
-        counted: bool (N,), the answers that take part.
-        partition: their groups and batches.
-        aggregation: of `recipes.CHOICES`; token_mean Σ/tokens (DAPO, arXiv 2503.14476, eq. 8; OlmoRL),
+        how: of `recipes.CHOICES`; token_mean Σ/tokens (DAPO, arXiv 2503.14476, eq. 8; OlmoRL),
             sequence_mean_of_token_mean (GRPO, arXiv 2402.03300, eq. 3), sum_over_constant Σ/divisor (Dr. GRPO,
             arXiv 2503.20783), token_sum, sequence_mean_of_token_sum, and prompt_mean_of_token_mean (mean over groups of
             the token mean inside each).
         divisor: of sum_over_constant.
-
-    Returns:
-        float64 (B,), NaN for a batch without a counted real token. The same to the last bit for every order.
+        batches, groups: their numbers, B and P.
     """
-    at = np.flatnonzero(counted & (tokens > 0))
-    terms, tokens, groups = terms[at], tokens[at], partition.groups[at]
-    batches, batch_of = partition.batches, partition.batch_of_group[groups]
-    codes = None if batches == 1 else batch_of
-    tokens_per_batch = np.bincount(batch_of, weights=tokens, minlength=batches)
-    if aggregation == "prompt_mean_of_token_mean":
-        number = partition.batch_of_group.size
-        tokens_per_group = np.bincount(groups, weights=tokens, minlength=number)
-        used = np.flatnonzero(tokens_per_group)
-        means = exact_means(terms, tokens_per_group, groups, number)[used]
-        batch_of = partition.batch_of_group[used]
-        values = exact_means(means, np.bincount(batch_of, minlength=batches), batch_of, batches)
-    elif aggregation == "token_mean":
-        values = exact_means(terms, tokens_per_batch, codes, batches)
-    elif aggregation == "sequence_mean_of_token_mean":
-        values = exact_means(terms / tokens, np.bincount(batch_of, minlength=batches), codes, batches)
-    elif aggregation == "sequence_mean_of_token_sum":
-        values = exact_means(terms, np.bincount(batch_of, minlength=batches), codes, batches)
-    else:
-        with np.errstate(over="ignore"):
-            values = exact_sums(terms, codes, batches) / (divisor if aggregation == "sum_over_constant" and divisor else 1.0)
-    return np.where(tokens_per_batch > 0, values, np.nan)
+
+    def __init__(self, how: str, divisor: float | None, batches: int, groups: int) -> None:
+        self.how, self.divisor, self.batches = how, divisor, batches
+        self.by_group = how == "prompt_mean_of_token_mean"
+        self.totals = Totals(groups if self.by_group else batches)
+
+    def add(self, terms: FloatArray, tokens: IntArray, groups: IntArray, batches: IntArray | None) -> None:
+        """Add answers that count.
+
+        Args:
+            terms: float64 (n,), each answer's sum over its real tokens.
+            tokens: int (n,), its real tokens; answers without one are in no divisor.
+            groups, batches: int (n,), where it belongs; None for batches is one batch.
+        """
+        if not (filled := tokens > 0).all():
+            terms, tokens, groups = terms[filled], tokens[filled], groups[filled]
+            batches = None if batches is None else batches[filled]
+        codes = groups if self.by_group else batches
+        self.totals.count("tokens", tokens, codes)
+        self.totals.count("answers", np.ones(tokens.size) if codes is not None else tokens.size, codes)
+        self.totals.add("terms", terms / tokens if self.how == "sequence_mean_of_token_mean" else terms, codes)
+
+    def merge(self, other: "Aggregation", groups: IntArray | None, batches: IntArray | None) -> None:
+        """Add another part, whose groups and batches are these `groups` and `batches`; None: one to one."""
+        self.totals.merge(other.totals, groups if self.by_group else batches)
+
+    def values(self, batch_of_group: IntArray) -> FloatArray:
+        """The aggregate of each batch, float64 (B,); NaN for a batch without a counted real token."""
+        tokens = self.totals.counted("tokens")
+        if self.by_group:
+            used = np.flatnonzero(tokens)
+            batches = batch_of_group[used]
+            return exact_means(
+                self.totals.over("terms", tokens)[used],
+                np.bincount(batches, minlength=self.batches),
+                batches,
+                self.batches,
+            )
+        if self.how == "token_mean":
+            divisors: npt.ArrayLike = tokens
+        elif self.how in ("sequence_mean_of_token_mean", "sequence_mean_of_token_sum"):
+            divisors = self.totals.counted("answers")
+        else:
+            divisors = self.divisor if self.how == "sum_over_constant" and self.divisor else 1.0
+        return np.where(tokens > 0, self.totals.over("terms", divisors), np.nan)
 
 
-def objective(
-    advantages: FloatArray, sums: TermSums, tokens: IntArray, counted: BoolArray, partition: Partition, recipe: Recipe
+def aggregate(
+    terms: FloatArray, tokens: IntArray, counted: BoolArray, partition: Partition, how: str, divisor: float | None
 ) -> FloatArray:
-    """The recipe's objective of each batch, float64 (B,): the aggregated surrogate less the KL term.
+    """`Aggregation` of all answers at once: float64 (B,).
 
-    Args as `aggregate`; `advantages` (N,) must be finite where counted.
+    Args:
+        terms, tokens: (N,), as `Aggregation.add`.
+        counted: bool (N,), the answers that take part.
+        partition: their groups and batches.
+        how, divisor: as `Aggregation`.
     """
-    terms = answer_terms(advantages, sums)
-    values = aggregate(terms, tokens, counted, partition, recipe.aggregation, recipe.divisor)
-    if recipe.kl is not None and recipe.kl_coefficient != 0.0:
-        penalty = aggregate(sums.kl, tokens, counted, partition, recipe.aggregation, recipe.divisor)
-        values = values - recipe.kl_coefficient * penalty
-    return values
+    whole = Aggregation(how, divisor, partition.batches, partition.batch_of_group.size)
+    groups = partition.groups[counted]
+    batches = None if partition.batches == 1 else partition.batch_of_group[groups]
+    whole.add(terms[counted], tokens[counted], groups, batches)
+    return whole.values(partition.batch_of_group)
 
 
 def olmorl_objective(
@@ -157,7 +182,5 @@ def olmorl_objective(
         answer, token = wrong[0]
         raise ValueError(f"logp_new and logp_old must not both be {new[answer, token]} at answer {answer}, token {token}")
     tokens = Tokens(np.concatenate(([0], np.cumsum(lengths))), new[real], old[real])
-    recipe = Recipe(eps_low=float(eps_low), eps_high=float(eps_high))
-    one = Partition(np.zeros(lengths.size, dtype=np.int64), np.zeros(1, dtype=np.int64))
-    counted = np.ones(lengths.size, dtype=np.bool_)
-    return float(objective(advantages, term_sums(tokens, recipe.terms), lengths, counted, one, recipe)[0])
+    terms = answer_terms(advantages, term_sums(tokens, Recipe(eps_low=float(eps_low), eps_high=float(eps_high)).terms))
+    return float(exact_means(terms, int(lengths.sum()))[0])

@@ -30,6 +30,9 @@ CHOICES: dict[str, tuple[str | int, ...]] = {
 }
 """Fields that take one of a few words, with the words."""
 
+ADVANTAGE_FIELDS = ("center", "scale", "ddof", "std_eps", "size_1", "zero_std", "advantage_clip")
+"""Fields that act on advantages."""
+
 KL_ESTIMATORS = ("k1", "k2", "k3", "abs")
 
 _AT_LEAST_0, _ABOVE_0, _ANY = "[0, inf)", "(0, inf)", "(-inf, inf)"
@@ -205,6 +208,11 @@ class Recipe:
     def terms(self) -> Terms:
         """The fields that act on tokens."""
         return Terms(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Terms)})
+
+    @property
+    def of_advantages(self) -> tuple[Any, ...]:
+        """The fields that act on advantages: recipes where they are equal give the same ones."""
+        return tuple(getattr(self, name) for name in ADVANTAGE_FIELDS)
 
     @property
     def needs(self) -> frozenset[str]:

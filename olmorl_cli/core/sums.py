@@ -8,6 +8,7 @@ piece sums, always added from the greatest place to the least.
 """
 
 import math
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +45,7 @@ def exact_sums(values: npt.ArrayLike, codes: IntArray | None = None, size: int =
     >>> exact_sums([1e16, 1.0, -1e16, 0.125])
     array([1.125])
     """
-    return _exact_quotients(values, codes, size, 1.0)
+    return ExactSums(size).add(values, codes).over(1.0)
 
 
 def exact_means(values: npt.ArrayLike, counts: npt.ArrayLike, codes: IntArray | None = None, size: int = 1) -> FloatArray:
@@ -53,7 +54,7 @@ def exact_means(values: npt.ArrayLike, counts: npt.ArrayLike, codes: IntArray | 
     >>> exact_means([1e308, 1e308, 1e308, -1e308], 4)
     array([5.e+307])
     """
-    return _exact_quotients(values, codes, size, counts)
+    return ExactSums(size).add(values, codes).over(counts)
 
 
 def exact_sum(values: npt.ArrayLike) -> float:
@@ -65,61 +66,101 @@ def exact_sum(values: npt.ArrayLike) -> float:
     return float(exact_sums(values)[0])
 
 
-def _exact_quotients(values: npt.ArrayLike, codes: IntArray | None, size: int, divisor: npt.ArrayLike) -> FloatArray:
-    terms, divisors = np.asarray(values, dtype=np.float64), np.asarray(divisor, dtype=np.float64)
-    if terms.size > MOST_TERMS:
-        raise ValueError(f"cannot add {terms.size} terms exactly: at most 2**30")
-    finite = np.isfinite(terms)
-    if not finite.all():
-        return _quotients_beside_infinite(terms, finite, codes, size, divisor)
-    sums_by_place: dict[int, FloatArray] = {}
-    step = max(BLOCK, 4 * size)  # a block stays in the cache, and is never shorter than its row of sums
-    for start in range(0, terms.size, step):
-        _add_pieces(sums_by_place, terms[start : start + step], None if codes is None else codes[start : start + step], size)
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        sums = _combine({p: s for p, s in sums_by_place.items() if p < _HUGE_PLACE}, size)
-        quotients: FloatArray = sums / divisors
-        if any(place >= _HUGE_PLACE for place in sums_by_place):
-            scaled = _combine({p: s if p >= _HUGE_PLACE else s * _DOWN for p, s in sums_by_place.items()}, size)
-            huge = np.any([s != 0.0 for p, s in sums_by_place.items() if p >= _HUGE_PLACE], axis=0)
-            quotients = np.where(huge, scaled / divisors / _DOWN, quotients)
-    return quotients
+class ExactSums:
+    """Sums inside each of `size` groups, gathered part by part; the same to the last bit for every order of the parts.
 
+    Attributes:
+        size: number of groups.
+    """
 
-def _quotients_beside_infinite(
-    terms: FloatArray, finite: npt.NDArray[np.bool_], codes: IntArray | None, size: int, divisor: npt.ArrayLike
-) -> FloatArray:
-    """`_exact_quotients` where some terms are infinite or NaN: these decide their own group only."""
-    codes = np.zeros(terms.size, dtype=np.int64) if codes is None else codes
-    quotients = _exact_quotients(np.where(finite, terms, 0.0), codes, size, divisor)
-    with np.errstate(invalid="ignore"):
-        special = np.bincount(codes[~finite], weights=terms[~finite], minlength=size)
-    return np.where(special == 0.0, quotients, special)
+    def __init__(self, size: int = 1) -> None:
+        self.size = size
+        self._by_place: dict[int, FloatArray] = {}
+        self._infinite: FloatArray | None = None
+        self._terms = 0
 
+    def add(self, values: npt.ArrayLike, codes: IntArray | None = None) -> Self:
+        """Add `values` (N,) to the groups `codes` (N,); None puts all into group 0.
 
-def _add_pieces(sums_by_place: dict[int, FloatArray], rest: FloatArray, codes: IntArray | None, size: int) -> None:
-    """Cut `rest` into pieces, place by place downwards, and add each place's pieces, exactly, to its sums."""
-    while rest.size and (greatest := max(-float(rest.min()), float(rest.max()))) > 0.0:
-        # The grid is fixed, multiples of PIECE_BITS, so that a value is cut the same way in any company: whatever does
-        # not round to 0 at a place makes it a place, also without greater values beside it.
-        mantissa, exponent = math.frexp(greatest)
-        place = max((exponent - (mantissa == 0.5)) // PIECE_BITS * PIECE_BITS, _LEAST_PLACE)
-        if place < _HUGE_PLACE:
-            anchor = 1.5 * 2.0 ** (place + 52)
-            pieces = (rest + anchor) - anchor  # rounded to a multiple of 2**place
-            rest = rest - pieces  # exact: both lie on the grid of the value's last bit
-        else:
-            anchor = 1.5 * 2.0 ** (place + 52 - 64)
-            pieces = (rest * _DOWN + anchor) - anchor
-            rest = np.where(pieces == 0.0, rest, (rest * _DOWN - pieces) / _DOWN)
-        sums: FloatArray
-        if codes is None:
-            sums = np.array([pieces.sum()])
-        else:
-            sums = np.bincount(codes, weights=pieces, minlength=size).astype(np.float64, copy=False)
-        sums_by_place[place] = sums_by_place[place] + sums if place in sums_by_place else sums
-        if (left := np.flatnonzero(rest)).size < rest.size // 2:
-            rest, codes = rest[left], None if codes is None else codes[left]
+        Raises:
+            ValueError: more than 2**30 terms.
+        """
+        terms = np.asarray(values, dtype=np.float64)
+        self._take(terms.size)
+        step = max(BLOCK, 4 * self.size)  # a block stays in the cache, and is never shorter than its row of sums
+        for start in range(0, terms.size, step):
+            self._add_block(terms[start : start + step], None if codes is None else codes[start : start + step])
+        return self
+
+    def merge(self, other: "ExactSums", at: IntArray | None = None) -> None:
+        """Add the groups of `other` to the groups `at` (other.size,) of these, all of them different; None: one to one."""
+        self._take(other._terms)
+        where = slice(None) if at is None else at
+        for place, sums in other._by_place.items():
+            if place not in self._by_place:
+                self._by_place[place] = np.zeros(self.size)
+            self._by_place[place][where] += sums
+        if other._infinite is not None:
+            self._special()[where] += other._infinite
+
+    def over(self, divisors: npt.ArrayLike) -> FloatArray:
+        """The sums by `divisors` (size,) or one number: no overflow where the sum alone would; NaN for 0/0."""
+        divisors = np.asarray(divisors, dtype=np.float64)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            sums = _combine({p: s for p, s in self._by_place.items() if p < _HUGE_PLACE}, self.size)
+            quotients: FloatArray = sums / divisors
+            if any(place >= _HUGE_PLACE for place in self._by_place):
+                scaled = _combine({p: s if p >= _HUGE_PLACE else s * _DOWN for p, s in self._by_place.items()}, self.size)
+                huge = np.any([s != 0.0 for p, s in self._by_place.items() if p >= _HUGE_PLACE], axis=0)
+                quotients = np.where(huge, scaled / divisors / _DOWN, quotients)
+        if self._infinite is None:
+            return quotients
+        return np.where(self._infinite == 0.0, quotients, self._infinite)
+
+    def _take(self, terms: int) -> None:
+        self._terms += terms
+        if self._terms > MOST_TERMS:
+            raise ValueError(f"cannot add {self._terms} terms exactly: at most 2**30")
+
+    def _special(self) -> FloatArray:
+        """Sums of the infinite terms and NaN, which decide their group whatever its other terms are."""
+        if self._infinite is None:
+            self._infinite = np.zeros(self.size)
+        return self._infinite
+
+    def _add_block(self, rest: FloatArray, codes: IntArray | None) -> None:
+        """Cut `rest` into pieces, place by place downwards, and add each place's pieces, exactly, to its sums."""
+        while rest.size and (greatest := max(-float(rest.min()), float(rest.max()))) != 0.0:
+            if not greatest < np.inf:  # infinite, or NaN
+                finite = np.isfinite(rest)
+                self._add_infinite(rest[~finite], None if codes is None else codes[~finite])
+                rest, codes = rest[finite], None if codes is None else codes[finite]
+                continue
+            # The grid is fixed, multiples of PIECE_BITS, so that a value is cut the same way in any company: whatever
+            # does not round to 0 at a place makes it a place, also without greater values beside it.
+            mantissa, exponent = math.frexp(greatest)
+            place = max((exponent - (mantissa == 0.5)) // PIECE_BITS * PIECE_BITS, _LEAST_PLACE)
+            if place < _HUGE_PLACE:
+                anchor = 1.5 * 2.0 ** (place + 52)
+                pieces = (rest + anchor) - anchor  # rounded to a multiple of 2**place
+                rest = rest - pieces  # exact: both lie on the grid of the value's last bit
+            else:
+                anchor = 1.5 * 2.0 ** (place + 52 - 64)
+                pieces = (rest * _DOWN + anchor) - anchor
+                rest = np.where(pieces == 0.0, rest, (rest * _DOWN - pieces) / _DOWN)
+            sums: FloatArray
+            if codes is None:
+                sums = np.array([pieces.sum()])
+            else:
+                sums = np.bincount(codes, weights=pieces, minlength=self.size).astype(np.float64, copy=False)
+            self._by_place[place] = self._by_place[place] + sums if place in self._by_place else sums
+            if (left := np.flatnonzero(rest)).size < rest.size // 2:
+                rest, codes = rest[left], None if codes is None else codes[left]
+
+    def _add_infinite(self, terms: FloatArray, codes: IntArray | None) -> None:
+        codes = np.zeros(terms.size, dtype=np.int64) if codes is None else codes
+        with np.errstate(invalid="ignore"):
+            self._special()[:] += np.bincount(codes, weights=terms, minlength=self.size)
 
 
 def _combine(sums_by_place: dict[int, FloatArray], size: int) -> FloatArray:

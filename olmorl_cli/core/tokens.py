@@ -8,6 +8,7 @@ Tokens are flat: the real tokens of one answer after those of the answer before 
 """
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -50,7 +51,7 @@ def _filled(size: int, value: float, kind: type[np.float64 | np.int64]) -> npt.N
 
 
 class _Sums:
-    """Arrays of one value an answer that can be made empty and filled part by part."""
+    """Arrays of one value an answer."""
 
     @classmethod
     def empty(cls, answers: int) -> Self:
@@ -62,12 +63,11 @@ class _Sums:
             }
         )
 
-    def put(self, first: int, part: Self) -> None:
-        """Write `part` over the answers from row `first` on."""
-        for f in dataclasses.fields(part):  # type: ignore[arg-type]
-            values = getattr(part, f.name)
-            if f.metadata or values.any():  # zeros are there already, and untouched pages of them take no memory
-                getattr(self, f.name)[first : first + values.size] = values
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """The sums of the parts' answers, one part after another."""
+        names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,37 @@ class SamplerSums(_Sums):
     weight_min: FloatArray = dataclasses.field(metadata={"start": np.inf})
     weight_max: FloatArray = dataclasses.field(metadata={"start": -np.inf})
     abs_diff: FloatArray
+
+
+@dataclass(frozen=True)
+class TokenSums:
+    """What one pass over the tokens makes of n answers.
+
+    Attributes:
+        tokens: int (n,), real tokens of each answer.
+        by_terms: the sums of each `Terms` asked for.
+        sampler: sampler against old; None without a sampler column.
+    """
+
+    tokens: IntArray
+    by_terms: Mapping[Terms, TermSums]
+    sampler: SamplerSums | None = None
+
+    @classmethod
+    def empty(cls, terms: Sequence[Terms], sampler: bool) -> "TokenSums":
+        """The sums of no answers."""
+        no_sampler = SamplerSums.empty(0) if sampler else None
+        return cls(np.zeros(0, dtype=np.int64), {each: TermSums.empty(0) for each in terms}, no_sampler)
+
+    @classmethod
+    def joined(cls, parts: Sequence["TokenSums"]) -> "TokenSums":
+        """The sums of the parts' answers, one part after another; at least one part."""
+        samplers = [part.sampler for part in parts if part.sampler is not None]
+        return cls(
+            np.concatenate([part.tokens for part in parts]),
+            {terms: TermSums.joined([part.by_terms[terms] for part in parts]) for terms in parts[0].by_terms},
+            SamplerSums.joined(samplers) if samplers else None,
+        )
 
 
 class Workspace:

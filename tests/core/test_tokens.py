@@ -7,9 +7,10 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 
-from olmorl_cli.core.objective import Partition, objective
+from olmorl_cli.core.figures import Figures, Part
+from olmorl_cli.core.objective import Partition
 from olmorl_cli.core.recipes import CHOICES, KL_ESTIMATORS, Recipe
-from olmorl_cli.core.tokens import SamplerSums, TermSums, Tokens, sampler_sums, term_sums
+from olmorl_cli.core.tokens import SamplerSums, TermSums, Tokens, TokenSums, sampler_sums, term_sums
 from tests.core import reference
 
 LENGTHS = [0, 1, 3, 0, 17, 9, 1, 8, 33, 0]
@@ -17,6 +18,17 @@ ADVANTAGES = np.array([1.0, -1.0, 0.5, 2.0, 0.0, -0.75, 0.25, 3.0, -0.1, -5.0])
 WITH_SAMPLER = np.array([True, True, False, True, True, True, False, True, True, False])
 GROUPS, BATCH_OF_GROUP = np.array([0, 0, 1, 1, 2, 2, 0, 3, 3, 4]), np.array([0, 0, 1, 1, 2])
 COUNTED = np.array([True, True, True, True, True, False, True, True, True, True])
+
+
+def objective(advantages, sums, tokens, counted, partition, recipe):
+    """The recipe's objective of each batch from the per-answer sums."""
+    figures = Figures(recipe, partition.batches, partition.batch_of_group.size)
+    scores = np.where(counted, advantages, np.nan)
+    batches = partition.answers if partition.batches > 1 else None
+    part = Part(0, scores, np.ones(counted.size, dtype=bool), partition.groups, batches)
+    figures.add(part, TokenSums(tokens, {recipe.terms: sums}))
+    return figures.objective("counted", partition.batch_of_group)
+
 
 TRUNCATE = {"sampler_mode": "truncate", "sampler_cap": 1.2}
 WEIGHTS = [
@@ -256,9 +268,7 @@ def test_an_answer_does_not_depend_on_its_neighbours(variant):
     """Alone and among others, its sums have the same bits."""
     tokens, terms = make_tokens(), Recipe(**variant).terms
     together = term_sums(tokens, terms)
-    alone = TermSums.empty(len(LENGTHS))
-    for i in range(len(LENGTHS)):
-        alone.put(i, term_sums(part(tokens, i, i + 1), terms))
+    alone = TermSums.joined([term_sums(part(tokens, i, i + 1), terms) for i in range(len(LENGTHS))])
     assert_equal_bits(alone, together)
 
 
@@ -327,11 +337,9 @@ def test_missing_log_probs_are_named(variant, words):
         term_sums(tokens, Recipe(**variant).terms)
 
 
-def test_sums_written_over_empty_ones_keep_zeros_that_are_no_start() -> None:
+def test_joined_sums_keep_zeros_that_are_no_start() -> None:
     """A ratio of exactly 0 is the least ratio there is, not the lack of one."""
-    terms = Recipe().terms
-    whole = TermSums.empty(3)
-    part = term_sums(Tokens(np.array([0, 1]), np.array([-900.0]), np.array([-0.1])), terms)
-    whole.put(1, part)
+    part = term_sums(Tokens(np.array([0, 1]), np.array([-900.0]), np.array([-0.1])), Recipe().terms)
+    whole = TermSums.joined([TermSums.empty(1), part, TermSums.empty(1)])
     assert whole.ratio_min.tolist() == [np.inf, 0.0, np.inf]
     assert whole.ratio_max.tolist() == [-np.inf, 0.0, -np.inf]

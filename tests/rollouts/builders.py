@@ -155,7 +155,7 @@ def score(
     recipe = recipe or Recipe()
     by = "step" if by_step else by_column
     rollouts = opened(paths, recipe, **options, **({} if by is None else {"by": by}))
-    return score_objective(rollouts, [recipe], by=by, skip=skip)[0]
+    return score_objective(rollouts, [recipe], by=by, skip=skip, keep_sums=True)[0]
 
 
 def score_rewards(

@@ -1,0 +1,72 @@
+"""Totals of per-answer columns, gathered part by part: in any order, to the same bits."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from olmorl_cli.core.sums import ExactSums, FloatArray, IntArray
+
+
+class Totals:
+    """Named counts, sums and extremes inside each of `size` batches (or groups) of answers.
+
+    Plain data: a part can be totalled by one worker and merged by another.
+
+    Attributes:
+        size: number of batches.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._counts: dict[str, IntArray] = {}
+        self._sums: dict[str, ExactSums] = {}
+        self._least: dict[str, FloatArray] = {}
+
+    def count(self, name: str, values: npt.NDArray[Any] | int, codes: IntArray | None) -> None:
+        """Add whole numbers or flags (n,) to the batches `codes` (n,); None puts all into batch 0, `values` may be a sum."""
+        if codes is None:
+            counts = np.array([np.sum(values)], dtype=np.int64)
+        else:
+            counts = np.bincount(codes, weights=values, minlength=self.size).astype(np.int64)
+        self._counts[name] = self.counted(name) + counts
+
+    def add(self, name: str, values: FloatArray, codes: IntArray | None) -> None:
+        """Add numbers (n,) exactly."""
+        self._sums.setdefault(name, ExactSums(self.size)).add(values, codes)
+
+    def least(self, name: str, values: FloatArray, codes: IntArray | None) -> None:
+        """Take numbers (n,) into the least value of each batch."""
+        least = self._least.setdefault(name, np.full(self.size, np.inf))
+        if codes is None:
+            least[0] = min(least[0], values.min(initial=np.inf))
+        else:
+            np.minimum.at(least, codes, values)
+
+    def merge(self, other: "Totals", at: IntArray | None = None) -> None:
+        """Add the batches of `other` to the batches `at` (other.size,) of these, all different; None: one to one."""
+        where = slice(None) if at is None else at
+        for name, counts in other._counts.items():
+            self._counts.setdefault(name, np.zeros(self.size, dtype=np.int64))[where] += counts
+        for name, sums in other._sums.items():
+            self._sums.setdefault(name, ExactSums(self.size)).merge(sums, at)
+        for name, values in other._least.items():
+            least = self._least.setdefault(name, np.full(self.size, np.inf))
+            least[where] = np.minimum(least[where], values)
+
+    def counted(self, name: str) -> IntArray:
+        """What was counted, int (size,)."""
+        return self._counts.get(name, np.zeros(self.size, dtype=np.int64))
+
+    def over(self, name: str, divisors: npt.ArrayLike) -> FloatArray:
+        """Sums by `divisors` (size,) or one number, float64 (size,); NaN for 0/0."""
+        return self._sums.get(name, ExactSums(self.size)).over(divisors)
+
+    def share(self, name: str, of: str) -> FloatArray:
+        """One count by another, float64 (size,); NaN for 0/0."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return self.counted(name) / self.counted(of)
+
+    def lowest(self, name: str, of: str) -> FloatArray:
+        """Least values, float64 (size,); NaN where nothing was counted as `of`."""
+        return np.where(self.counted(of) > 0, self._least.get(name, np.nan), np.nan)

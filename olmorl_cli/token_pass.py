@@ -1,0 +1,184 @@
+"""The token pass: every fragment's tokens, once, to the figures of every recipe.
+
+A fragment is scored by one plain function of it and of the answers' advantages; what comes out are exact partial sums, so
+neither the order of the fragments nor who scores them matters.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from olmorl_cli.core.figures import Figures, Part
+from olmorl_cli.core.objective import Partition
+from olmorl_cli.core.recipes import Recipe, Terms
+from olmorl_cli.core.sums import FloatArray, IntArray
+from olmorl_cli.core.tokens import BoolArray, TokenSums, Workspace, sampler_sums, term_sums
+from olmorl_cli.errors import Problems
+from olmorl_cli.rollouts.files import DataFile, Fragment
+from olmorl_cli.rollouts.roles import missing_column
+from olmorl_cli.rollouts.rollouts import Rollouts
+from olmorl_cli.rollouts.token_batches import TokenColumns, token_blocks, token_columns
+
+Progress = Callable[[int], None]
+"""Told the number of rows done since the last call."""
+
+GATHERED = 1 << 14
+"""Answers whose sums are reduced at a time."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked of the tokens, and what must be known of the answers for it.
+
+    Attributes:
+        recipes: what is asked for.
+        advantages: float64 (N,) under each recipe, NaN where unscorable; empty where the answers could not be scored, and
+            the tokens are only looked at for what is wrong with them.
+        kept: bool (N,), the answer's group is kept.
+        partition: the answers' groups and batches.
+        skip: leave out tokens that cannot be scored, instead of reporting errors.
+        keep_sums: the per-answer sums are asked for too.
+    """
+
+    recipes: Sequence[Recipe]
+    advantages: Sequence[FloatArray]
+    kept: BoolArray
+    partition: Partition
+    skip: bool = False
+    keep_sums: bool = False
+
+    @property
+    def terms(self) -> list[Terms]:
+        """What to do to the tokens, each once."""
+        return list(dict.fromkeys(recipe.terms for recipe in self.recipes))
+
+    @cached_property
+    def batches(self) -> IntArray | None:
+        """The batch of each answer, int (N,); None where there is only one."""
+        return None if self.partition.batches == 1 else self.partition.answers
+
+    def figures(self, batches: int, groups: int) -> list[Figures]:
+        """Figures of no answer yet."""
+        return [Figures(recipe, batches, groups) for recipe, _ in zip(self.recipes, self.advantages, strict=False)]
+
+
+class FragmentFigures:
+    """The figures of a run of rows. Its groups and batches are numbered anew: few of all of them lie in one fragment."""
+
+    def __init__(self, plan: Plan, first: int, rows: int) -> None:
+        self.plan, self.first, self.done = plan, first, 0
+        where = slice(first, first + rows)
+        self.groups, self.batches = plan.partition.groups[where], None if plan.batches is None else plan.batches[where]
+        self.group_at: IntArray | None = None
+        self.batch_at: IntArray | None = None
+        if any(figures.by_group for figures in plan.figures(1, 1)):
+            self.group_at, self.groups = np.unique(self.groups, return_inverse=True)
+        if self.batches is not None:
+            self.batch_at, self.batches = np.unique(self.batches, return_inverse=True)
+        self.figures = plan.figures(*(1 if at is None else at.size for at in (self.batch_at, self.group_at)))
+
+    def add(self, sums: TokenSums) -> None:
+        """What the tokens of the next rows add up to."""
+        own = slice(self.done, self.done + sums.tokens.size)
+        rows = slice(self.first + own.start, self.first + own.stop)
+        batches = None if self.batches is None else self.batches[own]
+        for advantages, figures in zip(self.plan.advantages, self.figures, strict=True):
+            figures.add(Part(rows.start, advantages[rows], self.plan.kept[rows], self.groups[own], batches), sums)
+        self.done = own.stop
+
+    def add_to(self, whole: Sequence[Figures]) -> None:
+        """Add these figures to those of the whole input."""
+        for figures, part in zip(whole, self.figures, strict=True):
+            figures.merge(part, self.group_at, self.batch_at)
+
+
+def score_fragment(
+    file: DataFile, fragment: Fragment, columns: TokenColumns, plan: Plan, first: int, sampler: bool
+) -> tuple[FragmentFigures, Problems, list[TokenSums]]:
+    """The token pass over one fragment.
+
+    Args:
+        file: the fragment's file.
+        fragment: what to read of it.
+        columns: where its tokens are.
+        plan: what is asked for.
+        first: row of the fragment's first answer in the whole input.
+        sampler: the input has old log-probs and the sampler's.
+
+    Returns:
+        Its figures, what is wrong with its tokens, and the per-answer sums if they are asked for.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    problems, workspace, terms = Problems(), Workspace(), plan.terms
+    figures = FragmentFigures(plan, first, fragment.rows)
+    gathered: list[TokenSums] = []
+    kept: list[TokenSums] = []
+
+    def reduce() -> None:
+        if not problems.errors and gathered:
+            sums = TokenSums.joined(gathered)
+            figures.add(sums)
+            if plan.keep_sums:
+                kept.append(sums)
+        gathered.clear()
+
+    answers = 0
+    for _, tokens in token_blocks(file, fragment, columns, plan.skip, problems):
+        lengths = np.diff(tokens.offsets)
+        by_terms = {each: term_sums(tokens, each, workspace) for each in terms}
+        gathered.append(TokenSums(lengths, by_terms, sampler_sums(tokens, workspace) if sampler else None))
+        answers += lengths.size
+        if answers >= GATHERED:
+            reduce()
+            answers = 0
+    reduce()
+    return figures, problems, kept
+
+
+@dataclass(frozen=True)
+class TokenPass:
+    """What the token pass makes of the whole input.
+
+    Attributes:
+        figures: under each recipe; without an answer in them if errors are among the problems.
+        problems: what is wrong with the tokens, or was left out.
+        sums: the per-answer sums (N,); None where they were not asked for.
+    """
+
+    figures: list[Figures]
+    problems: Problems
+    sums: TokenSums | None
+
+
+def score_tokens(rollouts: Rollouts, plan: Plan, progress: Progress | None = None) -> TokenPass:
+    """The token pass over the whole input, all cores at work.
+
+    Raises:
+        InputError: a file cannot be read, or lacks a column that a recipe needs.
+    """
+    by_sampler = any(terms.ratio == "sampler" for terms in plan.terms)
+    where = [token_columns(rollouts, file, by_sampler) for file in rollouts.files]
+    for file, columns in zip(rollouts.files, where, strict=True):
+        if by_sampler and columns.sampler_missing:
+            raise missing_column(rollouts.choices["logp_sampler"].columns[0], file.name, file.schema.names)
+    sampler = any({"logp_old", "logp_sampler"} <= set(columns.logps) for columns in where)
+    firsts = np.cumsum([0, *(fragment.rows for fragment in rollouts.fragments)]).tolist()
+    first_of = dict(zip(map(id, rollouts.fragments), firsts, strict=False))
+
+    def work(file: DataFile, fragment: Fragment) -> tuple[FragmentFigures, Problems, list[TokenSums]]:
+        return score_fragment(file, fragment, where[fragment.file_number], plan, first_of[id(fragment)], sampler)
+
+    whole = plan.figures(plan.partition.batches, plan.partition.batch_of_group.size)
+    problems, kept = Problems(), [TokenSums.empty(plan.terms, sampler)] if plan.keep_sums else []
+    for fragment, (part, wrong, sums) in zip(rollouts.fragments, rollouts.map(work), strict=True):
+        problems.merge(wrong)
+        if not problems.errors:
+            part.add_to(whole)
+            kept += sums
+        if progress is not None:
+            progress(fragment.rows)
+    return TokenPass(whole, problems, TokenSums.joined(kept) if kept else None)
