@@ -108,6 +108,8 @@ def _occupy_closed_descriptors() -> None:
 
 def run() -> None:
     """Entry point of the `olmorl` command."""
+    # NumPy and Arrow take memory by turns here: from one allocator, what the one gives back serves the other.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     sys.exit(main())
 
 

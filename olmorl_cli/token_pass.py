@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import pyarrow as pa
 
 from olmorl_cli.core.figures import Figures, Part
 from olmorl_cli.core.objective import Partition
@@ -172,6 +173,7 @@ def score_tokens(rollouts: Rollouts, plan: Plan, progress: Progress | None = Non
     def work(file: DataFile, fragment: Fragment) -> tuple[FragmentFigures, Problems, list[TokenSums]]:
         return score_fragment(file, fragment, where[fragment.file_number], plan, first_of[id(fragment)], sampler)
 
+    pa.default_memory_pool().release_unused()  # what the answers were read into
     whole = plan.figures(plan.partition.batches, plan.partition.batch_of_group.size)
     problems, kept = Problems(), [TokenSums.empty(plan.terms, sampler)] if plan.keep_sums else []
     for fragment, (part, wrong, sums) in zip(rollouts.fragments, rollouts.map(work), strict=True):

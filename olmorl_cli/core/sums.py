@@ -87,9 +87,9 @@ class ExactSums:
         """
         terms = np.asarray(values, dtype=np.float64)
         self._take(terms.size)
-        step = max(BLOCK, 4 * self.size)  # a block stays in the cache, and is never shorter than its row of sums
-        for start in range(0, terms.size, step):
-            self._add_block(terms[start : start + step], None if codes is None else codes[start : start + step])
+        for start in range(0, terms.size, BLOCK):  # a block stays in the cache
+            rows = slice(start, start + BLOCK)
+            self._add_block(terms[rows], None if codes is None else codes[rows])
         return self
 
     def merge(self, other: "ExactSums", at: IntArray | None = None) -> None:
@@ -97,9 +97,7 @@ class ExactSums:
         self._take(other._terms)
         where = slice(None) if at is None else at
         for place, sums in other._by_place.items():
-            if place not in self._by_place:
-                self._by_place[place] = np.zeros(self.size)
-            self._by_place[place][where] += sums
+            self._at(place)[where] += sums
         if other._infinite is not None:
             self._special()[where] += other._infinite
 
@@ -121,6 +119,12 @@ class ExactSums:
         self._terms += terms
         if self._terms > MOST_TERMS:
             raise ValueError(f"cannot add {self._terms} terms exactly: at most 2**30")
+
+    def _at(self, place: int) -> FloatArray:
+        """The sums of one place."""
+        if place not in self._by_place:
+            self._by_place[place] = np.zeros(self.size)
+        return self._by_place[place]
 
     def _special(self) -> FloatArray:
         """Sums of the infinite terms and NaN, which decide their group whatever its other terms are."""
@@ -148,12 +152,10 @@ class ExactSums:
                 anchor = 1.5 * 2.0 ** (place + 52 - 64)
                 pieces = (rest * _DOWN + anchor) - anchor
                 rest = np.where(pieces == 0.0, rest, (rest * _DOWN - pieces) / _DOWN)
-            sums: FloatArray
             if codes is None:
-                sums = np.array([pieces.sum()])
+                self._at(place)[0] += pieces.sum()
             else:
-                sums = np.bincount(codes, weights=pieces, minlength=self.size).astype(np.float64, copy=False)
-            self._by_place[place] = self._by_place[place] + sums if place in self._by_place else sums
+                np.add.at(self._at(place), codes, pieces)
             if (left := np.flatnonzero(rest)).size < rest.size // 2:
                 rest, codes = rest[left], None if codes is None else codes[left]
 

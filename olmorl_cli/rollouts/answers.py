@@ -1,8 +1,10 @@
 """The answer table: every answer's group, step, reward and given advantage. Small columns only, tokens are not touched."""
 
 import functools
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +16,21 @@ from olmorl_cli.errors import MOST_PLACES, InputError, Place, Problems
 from olmorl_cli.rollouts.arrays import BoolArray, IntArray, column_of, numbers_of
 from olmorl_cli.rollouts.exploded import ROW
 from olmorl_cli.rollouts.files import DataFile, Fragment
-from olmorl_cli.rollouts.ids import Codes, combine, encode, first_rows
+from olmorl_cli.rollouts.ids import Codes, Runs, all_differ, combine, encode_runs, first_rows, hashes_of, runs_of
 from olmorl_cli.rollouts.roles import FOUND
 from olmorl_cli.rollouts.rollouts import Rollouts
 
 FloatArray = npt.NDArray[np.float64]
+
+_KINDS: Mapping[str, Callable[[pa.Array], Any]] = {
+    "group": runs_of,
+    "step": runs_of,
+    "by": runs_of,
+    "reward": numbers_of,
+    "advantage": numbers_of,
+    "answer": hashes_of,
+}
+"""What is kept of the columns of each role while they are read."""
 
 FILE_SCOPED = ("_idx", "_index")
 """Endings of group ids that start again in every file."""
@@ -79,31 +91,34 @@ class _Reading:
         self.rollouts = rollouts
         self.unscorable = "note" if skip else "error"
         self.problems = Problems()
-        self.chunks: dict[tuple[str, int], list[pa.Array]] = {}
+        self.chunks: dict[tuple[str, int], list[Any]] = {}
         self.files_of_chunks: list[int] = []
-        roles = [role for role in ("group", "step", "reward", "advantage", "answer", "by") if role in rollouts.choices]
-        for fragment, batches in zip(rollouts.fragments, rollouts.map(self._columns(roles)), strict=True):
-            for columns in batches:
+        lengths: list[int] = []
+        for fragment, batches in zip(rollouts.fragments, rollouts.map(self._columns(_KINDS)), strict=True):
+            for rows, columns in batches:
                 self.files_of_chunks.append(fragment.file_number)
-                for key, array in columns.items():
-                    self.chunks.setdefault(key, []).append(array)
-        lengths = np.array([len(array) for array in next(iter(self.chunks.values()), [])], dtype=np.int64)
+                lengths.append(rows)
+                for key, chunk in columns.items():
+                    self.chunks.setdefault(key, []).append(chunk)
         self.first_row_of_file = np.zeros(len(rollouts.files) + 1, dtype=np.int64)
         np.add.at(self.first_row_of_file, np.array(self.files_of_chunks, dtype=np.int64) + 1, lengths)
         self.first_row_of_file = np.cumsum(self.first_row_of_file)
         self.rows = int(self.first_row_of_file[-1])
 
-    def _columns(self, roles: Sequence[str]):  # type: ignore[no-untyped-def]
-        def read(file: DataFile, fragment: Fragment) -> list[dict[tuple[str, int], pa.Array]]:
+    def _columns(self, kinds: Mapping[str, Callable[[pa.Array], Any]]):  # type: ignore[no-untyped-def]
+        """Reads a fragment: for each batch its number of rows, and what `kinds` makes of the column (role, number)."""
+
+        def read(file: DataFile, fragment: Fragment) -> list[tuple[int, dict[tuple[str, int], Any]]]:
             places = {
                 (role, number): place
-                for role in roles
+                for role in kinds
                 for number, place in enumerate(self.rollouts.locate(role, file))
                 if place is not None
             }
             tops = list(dict.fromkeys(place.top for place in places.values()))
             return [
-                {key: column_of(batch, place) for key, place in places.items()} for batch in file.batches(fragment, tops)
+                (batch.num_rows, {key: kinds[key[0]](column_of(batch, place)) for key, place in places.items()})
+                for batch in file.batches(fragment, tops)
             ]
 
         return read
@@ -135,15 +150,16 @@ class _Reading:
 
     def _ids(self, role: str, number: int, *, may_be_null: bool = False) -> Codes:
         files = [self.rollouts.files[file] for file in self.files_of_chunks]
-        chunks = self.chunks.pop((role, number), [])
+        chunks: list[Runs] = self.chunks.pop((role, number), [])
         for chunk, file in zip(chunks, files, strict=True):
             # JSON's reader makes floats of whole numbers that do not fit int64, or stand beside fractions.
-            if file.kind == "jsonl" and types.is_floating(chunk.type) and (pc.max(pc.abs(chunk)).as_py() or 0.0) >= 2.0**53:
+            heads = chunk.heads
+            if file.kind == "jsonl" and types.is_floating(heads.type) and (pc.max(pc.abs(heads)).as_py() or 0.0) >= 2.0**53:
                 raise InputError(
                     f"{file.name}: the {role} has numbers of 2**53 or more that read as fractions, so neighbours look the"
                     " same. Write them as text"
                 )
-        ids = encode(role, chunks, [file.name for file in files])
+        ids = encode_runs(role, chunks, [file.name for file in files])
         if ids.null is not None and not may_be_null:
             column = self.rollouts.choices[role].columns[number]
             what = f"{column}, the {role}, is null" if role != "by" else f"{column}, which results are asked by, is null"
@@ -167,6 +183,11 @@ class _Reading:
         """Report answers that stand in a group more than once."""
         if "answer" not in self.rollouts.choices:
             return
+        if all_differ(self.chunks.pop(("answer", 0), []), groups.codes):
+            return
+        exactly = self._columns({"answer": runs_of})
+        read = itertools.chain.from_iterable(self.rollouts.map(exactly))
+        self.chunks["answer", 0] = [columns["answer", 0] for _, columns in read]
         answers = self._ids("answer", 0, may_be_null=True)
         if len(answers.values) == self.rows:
             return
@@ -215,8 +236,7 @@ class _Reading:
         choice = self.rollouts.choices[role]
         for number, weight in enumerate(choice.weights or [1.0] * len(choice.columns)):
             first = 0
-            for array in self.chunks.pop((role, number), []):
-                part, empty = numbers_of(array)
+            for part, empty in self.chunks.pop((role, number), []):
                 with np.errstate(over="ignore", invalid="ignore"):
                     values[first : first + part.size] += part if weight == 1.0 else part * weight
                 if empty is not None:

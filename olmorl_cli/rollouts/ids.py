@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
@@ -56,6 +57,101 @@ def encode(role: str, chunks: Sequence[pa.Array], files: Sequence[str]) -> Codes
         target = _common(role, target, kind, kinds[0][1], file)
     cast = [_cast(role, array, target, file) for array, file in zip(arrays, files, strict=True)]
     return _encoded(pa.chunked_array(cast, type=target))
+
+
+@dataclass(frozen=True)
+class Runs:
+    """An id column with each run of equal values once: answers of a group mostly stand together.
+
+    Attributes:
+        heads: the value of each run, (R,).
+        ends: int (R,), the row after each run.
+    """
+
+    heads: pa.Array
+    ends: IntArray
+
+
+def runs_of(ids: pa.Array) -> Runs:
+    """The runs of an id column, whose rows are runs of one where its type cannot be compared."""
+    ids = storage_of(ids)
+    try:
+        encoded = pc.run_end_encode(ids, run_end_type=pa.int64())
+    except pa.ArrowNotImplementedError:
+        return Runs(ids, np.arange(1, len(ids) + 1))
+    if len(encoded.values) * 2 > len(ids):
+        return Runs(ids, np.arange(1, len(ids) + 1))
+    return Runs(encoded.values, encoded.run_ends.to_numpy())
+
+
+def encode_runs(role: str, chunks: Sequence[Runs], files: Sequence[str]) -> Codes:
+    """Codes of an id column given in chunks, as `encode`.
+
+    Raises:
+        InputError: as `encode`.
+    """
+    codes = encode(role, [chunk.heads for chunk in chunks], files)
+    if all(len(chunk.heads) == (chunk.ends[-1] if chunk.ends.size else 0) for chunk in chunks):
+        return codes
+    lengths = np.concatenate([np.diff(chunk.ends, prepend=0) for chunk in chunks])
+    null = None if codes.null is None else np.repeat(codes.null, lengths)
+    return Codes(np.repeat(codes.codes, lengths), codes.values, null)
+
+
+def hashes_of(ids: pa.Array) -> npt.NDArray[np.uint64] | None:
+    """A number for each id: equal ids have equal numbers, others most likely not; None where ids are null or of other types.
+
+    Returns:
+        uint64 (n,).
+    """
+    ids = storage_of(ids)
+    if types.is_dictionary(ids.type) and not ids.null_count:
+        words = hashes_of(ids.dictionary)
+        return None if words is None else words[ids.indices.to_numpy()]
+    if ids.null_count or not (types.is_integer(ids.type) or _is_text(ids.type)):
+        return None
+    if types.is_integer(ids.type):
+        return _mixed(ids.to_numpy().astype(np.int64, copy=False).view(np.uint64))
+    _, ends, data = ids.cast(pa.large_string()).buffers()
+    if not len(ids) or data is None:
+        return np.zeros(len(ids), dtype=np.uint64)
+    bounds = np.frombuffer(ends, dtype=np.int64)[: ids.offset + len(ids) + 1][-len(ids) - 1 :]
+    return _text_hashes(np.frombuffer(data, dtype=np.uint8), bounds[:-1], np.diff(bounds))
+
+
+def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Numbers spread over all bits (the finalizer of MurmurHash3)."""
+    mixed = values ^ (values >> np.uint64(33))
+    for factor in (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)):
+        mixed *= factor
+        mixed ^= mixed >> np.uint64(33)
+    return mixed
+
+
+def _text_hashes(letters: npt.NDArray[np.uint8], starts: IntArray, lengths: IntArray) -> npt.NDArray[np.uint64]:
+    """Hashes of the texts that lie at `starts` (n,) among `letters`, eight letters at a time."""
+    padded = np.concatenate((letters, np.zeros(8, dtype=np.uint8)))
+    words = np.ndarray((letters.size + 1,), dtype="<u8", buffer=padded, strides=(1,))  # one starts at every letter
+    hashes = _mixed(lengths.astype(np.uint64))
+    rows: IntArray | slice = slice(None)
+    for first in range(0, int(lengths.max(initial=0)), 8):
+        if (lengths <= first).any():
+            rows = np.flatnonzero(lengths > first)
+        left = np.minimum(lengths[rows] - first, 8).astype(np.uint64)
+        word = words[starts[rows] + first] & (np.uint64(2**64 - 1) >> (np.uint64(64) - np.uint64(8) * left))
+        hashes[rows] = _mixed(hashes[rows] ^ word)
+    return hashes
+
+
+def all_differ(hashes: Sequence[npt.NDArray[np.uint64] | None], codes: IntArray) -> bool:
+    """Whether, by their hashes, all ids of rows with one code surely differ; hashes in chunks, `codes` int (N,)."""
+    known = [each for each in hashes if each is not None]
+    if len(known) < len(hashes):
+        return False
+    whole = np.concatenate([*known, np.zeros(0, dtype=np.uint64)])
+    whole ^= _mixed(codes.view(np.uint64))
+    whole.sort()
+    return not (whole[1:] == whole[:-1]).any()
 
 
 def combine(first: Codes, second: Codes) -> Codes:
