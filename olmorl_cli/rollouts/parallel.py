@@ -15,6 +15,16 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def ahead(items: Iterator[T]) -> Iterator[T]:
+    """The items, each made in another thread while the one before it is worked on."""
+    end = object()
+    with ThreadPoolExecutor(1) as pool:
+        coming: Future[T | object] = pool.submit(next, items, end)
+        while (item := coming.result()) is not end:
+            coming = pool.submit(next, items, end)
+            yield item  # type: ignore[misc]
+
+
 def in_order(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     """`work` on every item, in threads, results in the items' order; NumPy and Arrow let threads run side by side."""
     with ThreadPoolExecutor(cores()) as pool:

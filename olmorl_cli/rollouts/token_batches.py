@@ -13,6 +13,7 @@ from olmorl_cli.core.tokens import Segments, Tokens
 from olmorl_cli.errors import MOST_PLACES, Place, Problems
 from olmorl_cli.rollouts.arrays import BoolArray, IntArray, Lists, column_of, lists_of, marks_of, numbers_of
 from olmorl_cli.rollouts.files import DataFile, Fragment
+from olmorl_cli.rollouts.parallel import ahead, cores
 from olmorl_cli.rollouts.roles import Column
 from olmorl_cli.rollouts.rollouts import Rollouts
 
@@ -40,6 +41,7 @@ class TokenColumns:
         sampler_required: a null list of sampler log-probs is an error, not an answer without them.
         sampler_missing: other files have a column of them, this one has not.
         compact: log-probs stand only for the tokens that the mask marks.
+        read_ahead: decode the next batch meanwhile; there are fewer fragments than cores.
     """
 
     logps: Mapping[str, Column]
@@ -47,6 +49,7 @@ class TokenColumns:
     sampler_required: bool = False
     sampler_missing: bool = False
     compact: bool = False
+    read_ahead: bool = False
 
     @property
     def tops(self) -> list[str]:
@@ -59,7 +62,9 @@ def token_columns(rollouts: Rollouts, file: DataFile, sampler_required: bool = F
     places = {role: rollouts.locate(role, file) for role in rollouts.choices if role.startswith("logp") or role == "mask"}
     logps = {role: place[0] for role, place in places.items() if role != "mask" and place[0] is not None}
     missing = "logp_sampler" in rollouts.choices and "logp_sampler" not in logps
-    return TokenColumns(logps, places["mask"][0] if "mask" in places else None, sampler_required, missing, rollouts.compact)
+    mask = places["mask"][0] if "mask" in places else None
+    few = len(rollouts.fragments) < cores()
+    return TokenColumns(logps, mask, sampler_required, missing, rollouts.compact, read_ahead=few)
 
 
 def token_blocks(
@@ -84,7 +89,8 @@ def token_blocks(
         The block's first answer, counted from the fragment's first, and its tokens.
     """
     first = 0
-    for batch in file.batches(fragment, columns.tops):
+    batches = file.batches(fragment, columns.tops)
+    for batch in ahead(batches) if columns.read_ahead else batches:
         reading = _Batch(file, fragment.file_number, fragment.first_row + first, columns, skip, problems)
         reading.severity = severity or ("note" if skip else "error")
         for start, tokens in reading.blocks(batch):
