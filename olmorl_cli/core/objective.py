@@ -122,6 +122,32 @@ def aggregate(
     return whole.values(partition.batch_of_group)
 
 
+def answer_weights(
+    tokens: IntArray, counted: BoolArray, partition: Partition, aggregation: str, divisor: float | None
+) -> FloatArray:
+    """Derivative of `aggregate`, whose args these are, by each answer's sum of terms, float64 (N,).
+
+    Every aggregation is linear: Σ weight · terms over a batch's answers is its value. 0 for an answer that is not counted,
+    or has no real token.
+    """
+    used = counted & (tokens > 0)
+    batches, groups = partition.answers, partition.groups
+    if aggregation == "token_mean":
+        divisors = np.bincount(batches, weights=tokens * used, minlength=partition.batches)[batches]
+    elif aggregation == "prompt_mean_of_token_mean":
+        tokens_per_group = np.bincount(groups, weights=tokens * used, minlength=partition.batch_of_group.size)
+        used_groups = np.bincount(partition.batch_of_group, weights=tokens_per_group > 0, minlength=partition.batches)
+        divisors = tokens_per_group[groups] * used_groups[batches]
+    elif aggregation in ("sequence_mean_of_token_mean", "sequence_mean_of_token_sum"):
+        divisors = np.bincount(batches, weights=used, minlength=partition.batches)[batches]
+        if aggregation == "sequence_mean_of_token_mean":
+            divisors = divisors * tokens
+    else:
+        divisors = np.full(tokens.size, divisor if aggregation == "sum_over_constant" and divisor else 1.0)
+    with np.errstate(over="ignore"):
+        return np.divide(1.0, divisors, out=np.zeros(tokens.size), where=used)
+
+
 def olmorl_objective(
     logp_new: npt.ArrayLike,
     logp_old: npt.ArrayLike,

@@ -36,6 +36,7 @@ class Tokens:
         new: (T,).
         old, sampler, reference: (T,), or None where the input has no such column.
         has_sampler: bool (n,), false for an answer without sampler log-probs (its entries then stand for nothing).
+        places: int (T,), where each token stands in its answer's list; None where nobody asks.
     """
 
     offsets: IntArray
@@ -44,6 +45,7 @@ class Tokens:
     sampler: Floats | None = None
     reference: Floats | None = None
     has_sampler: BoolArray | None = None
+    places: IntArray | None = None
 
 
 def _filled(size: int, value: float, kind: type[np.float64 | np.int64]) -> npt.NDArray[Any]:
@@ -219,27 +221,27 @@ def term_sums(tokens: Tokens, terms: Terms, workspace: Workspace | None = None) 
     """
     segments, workspace = Segments(tokens.offsets), workspace or Workspace()
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        weight, outside = _weights(tokens, terms, segments) if terms.sampler_mode != "none" else (None, None)
-        ratio, k3 = _ratios(tokens, terms, segments, workspace)
+        weight, outside = weights(tokens, terms, segments) if terms.sampler_mode != "none" else (None, None)
+        ratio, k3 = ratios(tokens, terms, segments, workspace)
         k3_sum = np.maximum(segments.sum(k3), 0.0)
         work = k3  # done with: its memory serves the terms
         high = terms.ratio_high if terms.delta is None else min(terms.ratio_high, terms.delta)
         if terms.surrogate == "cispo":
             np.clip(ratio, terms.ratio_low, terms.ratio_high, out=work)
             np.multiply(work, tokens.new, out=work)
-            if_positive = if_negative = segments.sum(_weighted(work, weight))
+            if_positive = if_negative = segments.sum(weighted(work, weight))
         else:
-            if_positive = segments.sum(_weighted(np.minimum(ratio, high, out=work), weight))
+            if_positive = segments.sum(weighted(np.minimum(ratio, high, out=work), weight))
             np.maximum(ratio, terms.ratio_low, out=work)
-            if (most := _most_if_negative(terms)) < np.inf:
+            if (most := most_if_negative(terms)) < np.inf:
                 np.minimum(work, most, out=work)
-            if_negative = segments.sum(_weighted(work, weight))
+            if_negative = segments.sum(weighted(work, weight))
         never = np.zeros(segments.lengths.size, dtype=np.int64)
         return TermSums(
             if_positive=if_positive,
             if_negative=if_negative,
             below=segments.count(ratio < terms.ratio_low),
-            above=segments.count(ratio > terms.ratio_high) if _reaches_high(terms) else never,
+            above=segments.count(ratio > terms.ratio_high) if reaches_high(terms) else never,
             ratio=segments.sum(ratio),
             ratio_min=segments.min(ratio),
             ratio_max=segments.max(ratio),
@@ -249,12 +251,12 @@ def term_sums(tokens: Tokens, terms: Terms, workspace: Workspace | None = None) 
         )
 
 
-def _reaches_high(terms: Terms) -> bool:
+def reaches_high(terms: Terms) -> bool:
     """Whether the ratio, cut at delta, can lie above 1 + eps_high; cispo knows no delta."""
     return terms.surrogate == "cispo" or terms.delta is None or terms.delta > terms.ratio_high
 
 
-def _most_if_negative(terms: Terms) -> float:
+def most_if_negative(terms: Terms) -> float:
     """The greatest f(ρ) where A < 0: min(max(h, delta), c)."""
     return min(
         np.inf if terms.delta is None else max(terms.ratio_high, terms.delta),
@@ -286,7 +288,7 @@ def sampler_sums(tokens: Tokens, workspace: Workspace | None = None) -> SamplerS
         )
 
 
-def _ratios(tokens: Tokens, terms: Terms, segments: Segments, workspace: Workspace) -> tuple[FloatArray, FloatArray]:
+def ratios(tokens: Tokens, terms: Terms, segments: Segments, workspace: Workspace) -> tuple[FloatArray, FloatArray]:
     """ρ and (ρ - 1) - log ρ of each token, float64 (T,)."""
     base = tokens.old if terms.ratio == "old" else tokens.sampler
     if base is None:
@@ -323,7 +325,7 @@ def _lost_bits(a: Floats, b: Floats, difference: FloatArray) -> tuple[IntArray, 
     return at, (x - (total - back)) + (y - back)
 
 
-def _weights(tokens: Tokens, terms: Terms, segments: Segments) -> tuple[FloatArray, BoolArray]:
+def weights(tokens: Tokens, terms: Terms, segments: Segments) -> tuple[FloatArray, BoolArray]:
     """The factor of each token's term, float64 (T,), and where w lies outside its bounds, bool (T,)."""
     if tokens.old is None or tokens.sampler is None:
         raise ValueError("a sampler correction needs logp_old and logp_sampler")
@@ -350,7 +352,7 @@ def _weights(tokens: Tokens, terms: Terms, segments: Segments) -> tuple[FloatArr
     return weight, outside
 
 
-def _weighted(values: FloatArray, weight: FloatArray | None) -> FloatArray:
+def weighted(values: FloatArray, weight: FloatArray | None) -> FloatArray:
     """Multiply `values` by the weight in place: 0 wherever the weight is 0, also beside an infinite value."""
     if weight is not None:
         np.multiply(values, weight, out=values)

@@ -7,28 +7,17 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 
-from olmorl_cli.core.figures import Figures, Part
 from olmorl_cli.core.objective import Partition
 from olmorl_cli.core.recipes import CHOICES, KL_ESTIMATORS, Recipe
-from olmorl_cli.core.tokens import SamplerSums, TermSums, Tokens, TokenSums, sampler_sums, term_sums
+from olmorl_cli.core.tokens import SamplerSums, TermSums, Tokens, sampler_sums, term_sums
 from tests.core import reference
+from tests.core.kit import objective
 
 LENGTHS = [0, 1, 3, 0, 17, 9, 1, 8, 33, 0]
 ADVANTAGES = np.array([1.0, -1.0, 0.5, 2.0, 0.0, -0.75, 0.25, 3.0, -0.1, -5.0])
 WITH_SAMPLER = np.array([True, True, False, True, True, True, False, True, True, False])
 GROUPS, BATCH_OF_GROUP = np.array([0, 0, 1, 1, 2, 2, 0, 3, 3, 4]), np.array([0, 0, 1, 1, 2])
 COUNTED = np.array([True, True, True, True, True, False, True, True, True, True])
-
-
-def objective(advantages, sums, tokens, counted, partition, recipe):
-    """The recipe's objective of each batch from the per-answer sums."""
-    figures = Figures(recipe, partition.batches, partition.batch_of_group.size)
-    scores = np.where(counted, advantages, np.nan)
-    batches = partition.answers if partition.batches > 1 else None
-    part = Part(0, scores, np.ones(counted.size, dtype=bool), partition.groups, batches)
-    figures.add(part, TokenSums(tokens, {recipe.terms: sums}))
-    return figures.objective("counted", partition.batch_of_group)
-
 
 TRUNCATE = {"sampler_mode": "truncate", "sampler_cap": 1.2}
 WEIGHTS = [

@@ -1,0 +1,16 @@
+"""What several tests of the core share."""
+
+import numpy as np
+
+from olmorl_cli.core.figures import Figures, Part
+from olmorl_cli.core.tokens import TokenSums
+
+
+def objective(advantages, sums, tokens, counted, partition, recipe):
+    """The recipe's objective of each batch from the per-answer sums."""
+    figures = Figures(recipe, partition.batches, partition.batch_of_group.size)
+    scores = np.where(counted, advantages, np.nan)
+    batches = partition.answers if partition.batches > 1 else None
+    part = Part(0, scores, np.ones(counted.size, dtype=bool), partition.groups, batches)
+    figures.add(part, TokenSums(tokens, {recipe.terms: sums}))
+    return figures.objective("counted", partition.batch_of_group)
