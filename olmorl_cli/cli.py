@@ -9,10 +9,19 @@ import typer
 from olmorl_cli import __version__, options
 from olmorl_cli.errors import ExitCode, UsageError
 from olmorl_cli.options import Overrides, parse_choice, selection_of
-from olmorl_cli.output import Destination, Screen, destination_of, progress_bar, say, say_columns, write_result
+from olmorl_cli.output import (
+    Destination,
+    destination_of,
+    progress_bar,
+    say,
+    say_columns,
+    write_result,
+    write_rows,
+    write_sums,
+    write_tokens,
+)
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from rich.console import Console, RenderableType
 
     from olmorl_cli.core.recipes import Recipe
@@ -52,12 +61,6 @@ def _score(
     say_columns(destination.quiet, rollouts)
     say(destination.quiet, scored.notes)
     return scored, destination
-
-
-def _write_table(table: "pa.Table", destination: Destination, screen: Screen) -> None:
-    from olmorl_cli.rollouts.writer import write_table
-
-    write_result(destination, lambda sink, stream: write_table(table, destination.format, sink, stream=stream), screen)
 
 
 @app.command()
@@ -140,7 +143,7 @@ def groups(
 
         return groups_screen(scored, table, console)
 
-    _write_table(table, destination, screen)
+    write_rows(table, destination, screen)
 
 
 def _score_tokens(
@@ -191,19 +194,6 @@ def _write_objectives(results: list["Objective"], records: list[dict[str, Any]],
     write_result(destination, lambda sink, stream: write_records(records, destination.format, sink, stream=stream), screen)
 
 
-def _write_sums(result: "Objective", destination: Destination) -> None:
-    from olmorl_cli.results import sums_table
-
-    table = sums_table(result)
-
-    def screen(console: "Console") -> Iterator["RenderableType"]:
-        from olmorl_cli.display.screens import rows_screen
-
-        return rows_screen(table, "answers", console)
-
-    _write_table(table, destination, screen)
-
-
 @app.command()
 def objective(
     context: typer.Context,
@@ -229,6 +219,7 @@ def objective(
     keep_zero_signal: options.KeepZeroSignal = False,
     by: options.By = None,
     per_answer: options.PerAnswer = False,
+    per_token: options.PerToken = False,
     invalid: options.Invalid = "error",
     format: options.Format = None,
     output: options.Output = None,
@@ -241,16 +232,21 @@ def objective(
     with ratio < 1 - eps_low and advantage < 0, clip_high with ratio > 1 + eps_high and advantage > 0; approx_kl is the mean
     of (ratio - 1) - log ratio.
     """
+    if per_token and (per_answer or by is not None):
+        other = "--per-answer" if per_answer else "--by"
+        raise UsageError(f"--per-token and {other} exclude each other: ask for one of them")
     selection = selection_of(context.params)
     overrides = Overrides.of(context.params)
     settings = overrides.over(recipe)
     own = normalize_std is None and not _changes_advantages(settings)
     place = (format, output, quiet)
     results, destination = _score_tokens(
-        files, selection, [settings], invalid, place, by=by, own_advantages=own, keep_sums=per_answer
+        files, selection, [settings], invalid, place, by=by, own_advantages=own, keep_sums=per_answer or per_token
     )
     if per_answer:
-        _write_sums(results[0], destination)
+        write_sums(results[0], destination)
+    elif per_token:
+        write_tokens(results[0], invalid == "skip", destination)
     else:
         _write_objectives(results, results[0].rows, destination)
 

@@ -147,6 +147,9 @@ KeepZeroSignal = Annotated[
 PerAnswer = Annotated[
     bool, typer.Option("--per-answer", help="Write what each answer's tokens add up to, one row an answer.")
 ]
+PerToken = Annotated[
+    bool, typer.Option("--per-token", help="Write each token's term and the objective's gradient by it, one row a token.")
+]
 By = Annotated[
     str | None,
     typer.Option("--by", metavar="step|COL", help="One row for each step, or value of a column.", show_default=False),

@@ -1,5 +1,6 @@
 """Results to their destination, and words to standard error."""
 
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -10,10 +11,12 @@ from typing import IO, TYPE_CHECKING
 from olmorl_cli.errors import UsageError, visible
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from rich.console import Console, RenderableType
 
     from olmorl_cli.rollouts.rollouts import Rollouts
     from olmorl_cli.rollouts.sources import Source
+    from olmorl_cli.scoring import Objective
     from olmorl_cli.token_pass import Progress
 
 Screen = Callable[["Console"], Iterator["RenderableType"]]
@@ -73,6 +76,51 @@ def write_result(destination: Destination, write: Callable[[IO[bytes], bool], No
         text = io.TextIOWrapper(sink, encoding="utf-8", write_through=True)
         show(screen(console_for(text)), text)
         text.detach()
+
+
+def write_rows(table: "pa.Table", destination: Destination, screen: Screen) -> None:
+    """Send the rows of a table to their destination."""
+    from olmorl_cli.rollouts.writer import write_table
+
+    write_result(destination, lambda sink, stream: write_table(table, destination.format, sink, stream=stream), screen)
+
+
+def write_sums(result: "Objective", destination: Destination) -> None:
+    """Send what each answer's tokens add up to, one row an answer, to its destination."""
+    from olmorl_cli.results import sums_table
+
+    table = sums_table(result)
+
+    def screen(console: "Console") -> Iterator["RenderableType"]:
+        from olmorl_cli.display.screens import rows_screen
+
+        return rows_screen(table, table.num_rows, "answers", console)
+
+    write_rows(table, destination, screen)
+
+
+def write_tokens(result: "Objective", skip: bool, destination: Destination) -> None:
+    """Send the rows of tokens to their destination as they come; `skip` is what they were scored by."""
+    from olmorl_cli.rollouts.writer import write_batches
+    from olmorl_cli.token_rows import token_rows
+
+    def write(sink: IO[bytes], stream: bool) -> None:
+        beside = stream and sys.stdout is not None and sys.stdout.isatty()  # a bar would run through the rows
+        with progress_bar(destination.quiet or beside, result.answers.rollouts.rows) as progress:
+            as_text = destination.format in ("jsonl", "csv")
+            schema, batches = token_rows(result, skip, dictionaries=as_text, progress=progress)
+            write_batches(schema, batches, destination.format, sink, stream=stream)
+
+    def screen(console: "Console") -> Iterator["RenderableType"]:
+        import pyarrow as pa
+
+        from olmorl_cli.display.screens import ROWS, rows_screen
+
+        schema, batches = token_rows(result, skip, dictionaries=True, least=ROWS)
+        first = pa.Table.from_batches(itertools.islice(batches, 1), schema)
+        return rows_screen(first, int(result.kept_sums.tokens.sum()), "tokens", console)
+
+    write_result(destination, write, screen)
 
 
 def say(quiet: bool, notes: Sequence[str]) -> None:

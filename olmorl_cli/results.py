@@ -26,10 +26,16 @@ RESULTS = frozenset(["step", "row", "reward", "advantage", "kept", "size", "mean
 """Columns of results, which no group column can be called."""
 
 
-def _ids(scored: ScoredAnswers, codes: npt.NDArray[np.int64], steps: npt.NDArray[np.int64]) -> dict[str, pa.Array]:
-    """The step and group columns of rows with these group and step codes, as dictionaries."""
+def id_columns(
+    scored: ScoredAnswers, codes: npt.NDArray[np.int64], steps: npt.NDArray[np.int64], others: frozenset[str] = RESULTS
+) -> dict[str, pa.Array]:
+    """The step and group columns of rows with these group and step codes, as dictionaries.
+
+    Raises:
+        InputError: a group column is called like one of the `others`, or ids are not valid text.
+    """
     columns: dict[str, pa.Array] = {}
-    if taken := set(scored.table.group_ids) & RESULTS:
+    if taken := set(scored.table.group_ids) & others:
         raise InputError(
             f"{scored.rollouts.files[0].name}: a group column is called like a column of the result:"
             f" {', '.join(sorted(taken))}. Rename it"
@@ -54,7 +60,7 @@ def answers_table(scored: ScoredAnswers) -> pa.Table:
     rewards = scored.table.rewards
     return pa.table(
         {
-            **_ids(scored, groups, scored.table.step_of_group[groups]),
+            **id_columns(scored, groups, scored.table.step_of_group[groups]),
             "row": pa.array(np.arange(groups.size)),
             "reward": pa.nulls(groups.size, pa.float64())
             if rewards is None
@@ -70,7 +76,7 @@ def groups_table(scored: ScoredAnswers) -> pa.Table:
     statistics = scored.statistics
     return pa.table(
         {
-            **_ids(scored, np.arange(statistics.size.size), scored.table.step_of_group),
+            **id_columns(scored, np.arange(statistics.size.size), scored.table.step_of_group),
             "size": pa.array(statistics.size),
             "mean": _numbers(statistics.mean),
             "std": _numbers(scored.deviations),
@@ -87,9 +93,8 @@ def sums_table(result: Objective) -> pa.Table:
     tokens; terms, the sum of its surrogate terms; clip_low and clip_high, tokens; ratio_mean, ratio_min, ratio_max and
     approx_kl over its tokens; and with a sampler column sampler_ratio_mean, _min, _max and sampler_abs_diff.
     """
-    assert result.sums is not None, "score_objective was asked to keep them"
-    scored, tokens = result.answers, result.sums.tokens
-    terms = result.sums.by_terms[scored.recipe.terms]
+    scored, tokens = result.answers, result.kept_sums.tokens
+    terms = result.kept_sums.by_terms[scored.recipe.terms]
     table = answers_table(scored)
     columns = {
         "tokens": pa.array(tokens),
@@ -101,7 +106,7 @@ def sums_table(result: Objective) -> pa.Table:
         "ratio_max": _where(terms.ratio_max, tokens),
         "approx_kl": _means(terms.k3, tokens),
     }
-    if (sampler := result.sums.sampler) is not None:
+    if (sampler := result.kept_sums.sampler) is not None:
         columns |= {
             "sampler_ratio_mean": _means(sampler.weight, sampler.tokens),
             "sampler_ratio_min": _where(sampler.weight_min, sampler.tokens),

@@ -116,6 +116,12 @@ class Objective:
     rows: list[dict[str, Any]]
     notes: list[str]
 
+    @property
+    def kept_sums(self) -> TokenSums:
+        """The per-answer sums, which `score_objective` was asked to keep."""
+        assert self.sums is not None, "score_objective(keep_sums=True) keeps them"
+        return self.sums
+
 
 def score_objective(
     rollouts: Rollouts,

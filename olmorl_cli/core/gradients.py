@@ -73,7 +73,7 @@ def token_terms(tokens: Tokens, terms: Terms, advantages: FloatArray) -> TokenTe
         else:
             values = _clipped(ratio, terms, per_token > 0.0)
             slope = np.where((values == ratio) & free, ratio, 0.0)
-        term = np.where(per_token == 0.0, 0.0, per_token * weighted(values, weight))
+        term = np.where(per_token == 0.0, 0.0, per_token * weighted(values, weight)) + 0.0  # no negative zero
         slope = np.where(per_token == 0.0, 0.0, per_token * weighted(slope, weight))
         if terms.surrogate != "cispo" and terms.ratio_level == "sequence_mean":
             slope = segments.spread(segments.mean(slope))
@@ -103,7 +103,7 @@ def token_gradients(tokens: Tokens, recipe: Recipe, slope: FloatArray, answer_we
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         if recipe.kl is not None and recipe.kl_coefficient != 0.0:
             slope = slope - recipe.kl_coefficient * _kl_slopes(tokens, recipe.kl)
-        return np.where(weight == 0.0, 0.0, weight * slope)
+        return np.where(weight == 0.0, 0.0, weight * slope) + 0.0
 
 
 def _clipped(ratio: FloatArray, terms: Terms, positive: BoolArray) -> FloatArray:

@@ -51,10 +51,10 @@ def groups_screen(scored: ScoredAnswers, table: pa.Table, console: Console) -> I
     yield from _cut(table.num_rows, "groups")
 
 
-def rows_screen(table: pa.Table, what: str, console: Console) -> Iterator[RenderableType]:
-    """The first rows of a table of `what`."""
+def rows_screen(table: pa.Table, total: int, what: str, console: Console) -> Iterator[RenderableType]:
+    """The first rows of `total` ones, of `what`."""
     yield _rows(table, console)
-    yield from _cut(table.num_rows, what)
+    yield from _cut(total, what)
 
 
 def objective_screen(results: list[Objective], console: Console) -> Iterator[RenderableType]:
@@ -242,7 +242,7 @@ def _rows(table: pa.Table, console: Console, extra: Sequence[Column] = ()) -> Re
     columns = [
         Column(
             name,
-            [_cell(value) for value in _values(column)],
+            [_cell(value, name) for value in _values(column)],
             types.is_floating(column.type) or types.is_integer(column.type),
         )
         for name, column in zip(first.column_names, first.columns, strict=True)
@@ -263,7 +263,9 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
     return values
 
 
-def _cell(value: Any) -> Text:
+def _cell(value: Any, name: str) -> Text:
+    if isinstance(value, bool) and name != "kept":
+        return Text("yes", style="yellow") if value else Text("no")
     if isinstance(value, bool):
         return Text("kept", style="green") if value else Text("dropped", style="yellow")
     if value is None or isinstance(value, int | float):

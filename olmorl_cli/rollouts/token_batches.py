@@ -74,6 +74,7 @@ def token_blocks(
     skip: bool,
     problems: Problems,
     severity: str | None = None,
+    places: bool = False,
 ) -> Iterator[tuple[int, Tokens]]:
     """The real tokens of a fragment's answers, in blocks of whole answers.
 
@@ -84,6 +85,7 @@ def token_blocks(
         skip: leave out tokens whose log-probs are not finite or positive, and answers without log-probs.
         problems: takes what is wrong (and, as notes, what was left out).
         severity: of what could be left out, if not error, or note under `skip`.
+        places: tell where each token stands in its answer's list.
 
     Yields:
         The block's first answer, counted from the fragment's first, and its tokens.
@@ -93,6 +95,7 @@ def token_blocks(
     for batch in ahead(batches) if columns.read_ahead else batches:
         reading = _Batch(file, fragment.file_number, fragment.first_row + first, columns, skip, problems)
         reading.severity = severity or ("note" if skip else "error")
+        reading.places = places
         for start, tokens in reading.blocks(batch):
             yield first + start, tokens
         first += batch.num_rows
@@ -106,7 +109,7 @@ class _Batch:
     ) -> None:
         self.file, self.file_number, self.first_row = file, file_number, first_row
         self.columns, self.skip, self.problems = columns, skip, problems
-        self.severity = "error"
+        self.severity, self.places = "error", False
 
     @property
     def _required(self) -> list[str]:
@@ -158,6 +161,7 @@ class _Batch:
             positions = _Kept(block.real)
             values, offsets = positions.values(values), positions.offsets(offsets)
         wrong = self._wrong(block, values, offsets, positions)
+        sound = None
         if wrong is not None:
             if not self.skip:
                 return None
@@ -167,7 +171,8 @@ class _Batch:
         if self.columns.sampler_missing and "old" in logps:
             logps["sampler"], block.has_sampler = logps["old"], np.zeros(offsets.size - 1, dtype=np.bool_)
         logps.setdefault("new", next(iter(logps.values())))
-        return Tokens(offsets, has_sampler=block.has_sampler, **logps)
+        places = _places(block.offsets, offsets, positions, sound) if self.places else None
+        return Tokens(offsets, has_sampler=block.has_sampler, places=places, **logps)
 
     def _wrong(self, block: "_Block", values: Values, offsets: IntArray, positions: "_Kept | None") -> BoolArray | None:
         """Which of the block's real tokens (T,) have a log-prob that cannot be one; None where none has."""
@@ -357,6 +362,16 @@ class _Kept:
             return array[self.mask]
         runs = zip(self.starts.tolist(), self.stops.tolist(), strict=True)
         return np.concatenate([array[start:stop] for start, stop in runs])
+
+
+def _places(whole: IntArray, offsets: IntArray, *cuts: _Kept | None) -> IntArray:
+    """Where tokens that are left after the cuts, answers' `offsets` theirs, stood in lists of the `whole` offsets."""
+    at = np.arange(whole[-1])
+    for cut in cuts:
+        if cut is not None:
+            at = at[cut.places]
+    places: IntArray = at - np.repeat(whole[:-1], np.diff(offsets))
+    return places
 
 
 def _ones(mask: Lists) -> IntArray:

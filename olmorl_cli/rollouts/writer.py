@@ -31,14 +31,8 @@ def write_table(table: pa.Table, format: str, sink: IO[bytes], *, stream: bool) 
         sink: takes the bytes.
         stream: Arrow as a stream rather than a file.
     """
-    names = table.column_names
-    if format == "jsonl":
-        keys = [f"{json.dumps(name, ensure_ascii=False)}: " for name in names]
-        _write_texts(table, sink, json_texts, [("{" if n == 0 else ", ") + key for n, key in enumerate(keys)], "}\n")
-    elif format == "csv":
-        header = ",".join(csv_texts(pa.array(names)).to_pylist())
-        sink.write(f"{header}\n".encode())
-        _write_texts(table, sink, csv_texts, ["", *[","] * (len(names) - 1)], "\n")
+    if format in ("jsonl", "csv"):
+        _write_lines([table], table.column_names, format, sink)
     else:
         plain = pa.Table.from_arrays([_decoded(column) for column in table.columns], names=table.column_names)
         write_batches(plain.schema, plain.to_batches(), format, sink, stream=stream)
@@ -47,7 +41,10 @@ def write_table(table: pa.Table, format: str, sink: IO[bytes], *, stream: bool) 
 def write_batches(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], format: str, sink: IO[bytes], *, stream: bool
 ) -> None:
-    """Write record batches of one schema as parquet or arrow."""
+    """Write record batches of one schema; in jsonl and csv each dictionary column's dictionary should be small."""
+    if format in ("jsonl", "csv"):
+        _write_lines((pa.Table.from_batches([batch]) for batch in batches), schema.names, format, sink)
+        return
     if format == "parquet":
         batches = iter(batches)
         start = list(itertools.islice(batches, 1))
@@ -103,6 +100,19 @@ def _without_infinity(value: Any) -> Any:
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(column.type.value_type) if types.is_dictionary(column.type) else column
+
+
+def _write_lines(tables: Iterable[pa.Table], names: Sequence[str], format: str, sink: IO[bytes]) -> None:
+    """Write the rows of tables with columns of these names as JSON Lines, or as CSV with one header."""
+    if format == "jsonl":
+        keys = [f"{json.dumps(name, ensure_ascii=False)}: " for name in names]
+        texts, around, end = json_texts, [("{" if n == 0 else ", ") + key for n, key in enumerate(keys)], "}\n"
+    else:
+        header = ",".join(csv_texts(pa.array(names)).to_pylist())
+        sink.write(f"{header}\n".encode())
+        texts, around, end = csv_texts, ["", *[","] * (len(names) - 1)], "\n"
+    for table in tables:
+        _write_texts(table, sink, texts, around, end)
 
 
 def _write_texts(table: pa.Table, sink: IO[bytes], texts: Texts, around: Sequence[str], end: str) -> None:

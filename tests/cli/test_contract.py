@@ -15,6 +15,7 @@ FIGURES = [
 SAMPLER = [f"sampler_{key}" for key in ("ratio_mean", "ratio_min", "ratio_max", "clip", "ess", "abs_diff")]
 SETTINGS = ["recipe", "eps_low", "eps_high", "normalize_std", "aggregation", "columns"]
 OF_ANSWER = ["row", "reward", "advantage", "kept"]
+OF_TOKEN = ["row", "token", "log_ratio", "ratio", "advantage", "term", "clipped_low", "clipped_high", "gradient"]
 OF_GROUP = ["size", "mean", "std", "min", "max", "kept"]
 
 RECIPES = ("--recipe", "olmorl", "--recipe", "grpo")
@@ -41,6 +42,9 @@ CASES = {
     "objective by another column": (("objective", "r", "--by", "prompt_id"), ["prompt_id", *FIGURES, *SETTINGS]),
     "objective without a step": (("objective", "no_step", "-G", "2"), [*FIGURES, *SETTINGS]),
     "objective with a sampler": (("objective", "sampled", "--sampler-cap", "2"), [*FIGURES, *SAMPLER, *SETTINGS]),
+    "tokens with a step": (("objective", "r", "--per-token"), ["step", "group", *OF_TOKEN]),
+    "tokens by two columns": (("objective", "pairs", "--per-token", *PAIR), [*PAIR[1::2], *OF_TOKEN]),
+    "tokens of consecutive rows": (("objective", "no_step", "--per-token", "-G", "4"), ["group", *OF_TOKEN]),
     "recipes": (("compare", "r", *RECIPES), ["recipe", *FIGURES, *SETTINGS[1:]]),
     "recipes with a sampler": (("compare", "sampled", *RECIPES), ["recipe", *FIGURES, *SAMPLER, *SETTINGS[1:]]),
 }

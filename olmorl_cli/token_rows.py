@@ -1,0 +1,148 @@
+"""One row a token: its ratio, its term, and how the objective moves with its log-prob. A stream: never all in memory."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from olmorl_cli.core.gradients import token_gradients, token_terms
+from olmorl_cli.core.objective import Partition, answer_weights
+from olmorl_cli.core.sums import FloatArray
+from olmorl_cli.core.tokens import Tokens
+from olmorl_cli.errors import Problems
+from olmorl_cli.results import id_columns
+from olmorl_cli.rollouts.parallel import in_order
+from olmorl_cli.rollouts.token_batches import token_blocks, token_columns
+from olmorl_cli.scoring import Objective
+from olmorl_cli.token_pass import Progress
+
+FIELDS = {
+    "row": pa.int64(),
+    "token": pa.int64(),
+    "log_ratio": pa.float64(),
+    "ratio": pa.float64(),
+    "advantage": pa.float64(),
+    "term": pa.float64(),
+    "clipped_low": pa.bool_(),
+    "clipped_high": pa.bool_(),
+    "gradient": pa.float64(),
+}
+"""Columns of a token, after those that tell its step and group."""
+
+LEAST_ROWS = 1 << 17
+"""Rows of a batch, so that files do not fall into small pieces."""
+
+
+def token_rows(
+    result: Objective, skip: bool, *, dictionaries: bool, least: int = LEAST_ROWS, progress: Progress | None = None
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Every real token, in input order: the schema, and the rows in batches.
+
+    step (where there is one) and group as in `answers_table`; row, its answer's place in the input; token, its place in the
+    answer's list; log_ratio, ratio, term, clipped_low and clipped_high as in `TokenTerms`; advantage, null for an
+    unscorable answer; gradient, the derivative of the one objective of the whole input by the token's new log-prob.
+
+    Args:
+        result: of the whole input, one batch.
+        skip: what was left out of the result is left out here.
+        dictionaries: step and group as dictionaries, each batch with its own.
+        least: rows of a batch, but for the last.
+        progress: is told of the answers done.
+
+    Raises:
+        InputError: a group column is called like one of the others, or a file cannot be read.
+    """
+    table = _TokenTable(result, dictionaries)
+    blocks = _blocks(result, skip, progress)
+    return table.schema, _gathered(table.schema, in_order(table.batch, blocks), least)
+
+
+class _TokenTable:
+    """Blocks of tokens as rows: what they need of the answers is here, so that threads can work on blocks apart."""
+
+    def __init__(self, result: Objective, dictionaries: bool) -> None:
+        scored = result.answers
+        groups = scored.table.groups
+        self.recipe, self.advantages, self.groups, self.dictionaries = scored.recipe, scored.advantages, groups, dictionaries
+        counted = ~np.isnan(scored.advantages)
+        if self.recipe.zero_signal_groups == "dropped":
+            counted &= scored.kept
+        number = scored.statistics.size.size
+        partition = Partition(groups, np.zeros(number, dtype=np.int64))
+        self.weights: FloatArray = answer_weights(
+            result.kept_sums.tokens, counted, partition, self.recipe.aggregation, self.recipe.divisor
+        )
+        ids = id_columns(scored, np.arange(number), scored.table.step_of_group, frozenset(["step", *FIELDS]))
+        self.ids = {name: column.dictionary.take(column.indices) for name, column in ids.items()}
+        types = {
+            name: pa.dictionary(pa.int32(), each.type) if dictionaries else each.type for name, each in self.ids.items()
+        }
+        self.schema = pa.schema({**types, **FIELDS})
+
+    def batch(self, block: tuple[int, Tokens]) -> pa.RecordBatch:
+        """The rows of the tokens of some answers, the first of which is given."""
+        first, tokens = block
+        lengths = np.diff(tokens.offsets)
+        answers = slice(first, first + lengths.size)
+        advantages = self.advantages[answers]
+        found = token_terms(tokens, self.recipe.terms, advantages)
+        columns = {
+            **self._id_columns(answers, lengths),
+            "row": pa.array(np.repeat(np.arange(answers.start, answers.stop), lengths)),
+            "token": pa.array(tokens.places),
+            "log_ratio": found.log_ratio,
+            "ratio": found.ratio,
+            "advantage": np.repeat(advantages, lengths),
+            "term": found.term,
+            "clipped_low": found.clipped_low,
+            "clipped_high": found.clipped_high,
+            "gradient": token_gradients(tokens, self.recipe, found.slope, self.weights[answers]),
+        }
+        arrays = [each if isinstance(each, pa.Array) else pa.array(each, from_pandas=True) for each in columns.values()]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _id_columns(self, answers: slice, lengths: np.ndarray) -> dict[str, pa.Array]:
+        """The step and group columns of the answers' tokens."""
+        groups, codes = np.unique(self.groups[answers], return_inverse=True)
+        per_token = pa.array(np.repeat(codes.astype(np.int32), lengths))
+        words = {name: ids.take(pa.array(groups)) for name, ids in self.ids.items()}
+        if self.dictionaries:
+            return {name: pa.DictionaryArray.from_arrays(per_token, each) for name, each in words.items()}
+        return {name: each.take(per_token) for name, each in words.items()}
+
+
+def _blocks(result: Objective, skip: bool, progress: Progress | None) -> Iterator[tuple[int, Tokens]]:
+    """The tokens of the input once more, with their places, and the input's row of each block's first answer."""
+    rollouts = result.answers.rollouts
+    by_sampler = result.answers.recipe.ratio == "sampler"
+    first = 0
+    for fragment in rollouts.fragments:
+        file = rollouts.files[fragment.file_number]
+        columns = token_columns(rollouts, file, by_sampler)
+        for start, tokens in token_blocks(file, fragment, columns, skip, Problems(), places=True):
+            yield first + start, tokens
+            if progress is not None:
+                progress(tokens.offsets.size - 1)
+        first += fragment.rows
+
+
+def _gathered(schema: pa.Schema, batches: Iterator[pa.RecordBatch], least: int) -> Iterator[pa.RecordBatch]:
+    """The rows in batches of at least `least`, but for the last."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= least:
+            yield _joined(schema, held)
+            held, rows = [], 0
+    if held:
+        yield _joined(schema, held)
+
+
+def _joined(schema: pa.Schema, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    table = pa.Table.from_batches(batches, schema).combine_chunks()
+    arrays = [column.chunk(0) if column.num_chunks else pa.array([], column.type) for column in table.columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
