@@ -156,6 +156,7 @@ def _score_tokens(
     by: str | None = None,
     own_advantages: bool = False,
     keep_sums: bool = False,
+    diagnose: bool = False,
 ) -> tuple[list["Objective"], Destination]:
     """Open the input, check the destination, score the objective under every recipe."""
     from olmorl_cli.rollouts.opening import OPTIONAL, open_rollouts
@@ -176,7 +177,9 @@ def _score_tokens(
     rollouts = open_rollouts(files or (), selection, frozenset(needs), optional)
     destination = destination_of(*place, rollouts.sources)
     with progress_bar(destination.quiet, rollouts.rows) as progress:
-        results = score_objective(rollouts, recipes, by=by, skip=skip, keep_sums=keep_sums, progress=progress)
+        results = score_objective(
+            rollouts, recipes, by=by, skip=skip, keep_sums=keep_sums, diagnose=diagnose, progress=progress
+        )
     if destination.format != "table" or by is not None or len(results) > 1:  # the screen of one objective shows them itself
         say_columns(destination.quiet, rollouts)
     say(destination.quiet, list(dict.fromkeys(note for result in results for note in result.notes)))
@@ -218,6 +221,7 @@ def objective(
     sampler_cap: options.SamplerCap = None,
     keep_zero_signal: options.KeepZeroSignal = False,
     by: options.By = None,
+    diagnostics: options.Diagnostics = False,
     per_answer: options.PerAnswer = False,
     per_token: options.PerToken = False,
     invalid: options.Invalid = "error",
@@ -241,7 +245,15 @@ def objective(
     own = normalize_std is None and not _changes_advantages(settings)
     place = (format, output, quiet)
     results, destination = _score_tokens(
-        files, selection, [settings], invalid, place, by=by, own_advantages=own, keep_sums=per_answer or per_token
+        files,
+        selection,
+        [settings],
+        invalid,
+        place,
+        by=by,
+        own_advantages=own,
+        keep_sums=per_answer or per_token,
+        diagnose=diagnostics,
     )
     if per_answer:
         write_sums(results[0], destination)

@@ -144,6 +144,13 @@ SamplerCap = Annotated[
 KeepZeroSignal = Annotated[
     bool, typer.Option("--keep-zero-signal", help="Count groups whose rewards are all identical too.")
 ]
+Diagnostics = Annotated[
+    bool,
+    typer.Option(
+        "--diagnostics",
+        help="More figures: clip_changed, quantiles of the ratio, approx_kl_k1 and _k2, and the sampler's tails.",
+    ),
+]
 PerAnswer = Annotated[
     bool, typer.Option("--per-answer", help="Write what each answer's tokens add up to, one row an answer.")
 ]

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from olmorl_cli.core.advantages import GroupStatistics, answer_advantages, group_deviations, group_statistics
+from olmorl_cli.core.diagnostics import QUANTILES
 from olmorl_cli.core.figures import Figures
 from olmorl_cli.core.objective import Partition
 from olmorl_cli.core.recipes import Recipe
@@ -22,8 +23,9 @@ from olmorl_cli.token_pass import Plan, Progress, score_tokens
 
 _FIGURES = "objective objective_all_groups answers groups kept_groups tokens kept_tokens clip_low clip_high approx_kl"
 _RATIOS = "ratio_mean ratio_min ratio_max sampler_ratio_mean sampler_ratio_min sampler_ratio_max"
+_FURTHER = "clip_changed approx_kl_k1 approx_kl_k2 sampler_outside sampler_abs_diff_max sampler_k1 sampler_k3"
 _OTHERS = "sampler_clip sampler_ess sampler_abs_diff recipe eps_low eps_high normalize_std aggregation columns"
-RESULT_KEYS = frozenset(f"{_FIGURES} {_RATIOS} {_OTHERS}".split())
+RESULT_KEYS = frozenset([*f"{_FIGURES} {_RATIOS} {_FURTHER} {_OTHERS}".split(), *QUANTILES])
 """Keys of an objective's figures and settings."""
 
 
@@ -130,6 +132,7 @@ def score_objective(
     by: str | None = None,
     skip: bool = False,
     keep_sums: bool = False,
+    diagnose: bool = False,
     progress: Progress | None = None,
 ) -> list[Objective]:
     """The objective under each recipe, from one pass over the tokens.
@@ -141,6 +144,7 @@ def score_objective(
             "by", rows ascending. None is one batch.
         skip: leave out what cannot be scored, instead of refusing it.
         keep_sums: the results have the per-answer sums.
+        diagnose: the results have the further figures.
         progress: is told of the rows done.
 
     Raises:
@@ -155,7 +159,7 @@ def score_objective(
         problems.merge(error.problems)
     partition, kept_groups = _partition(scored[0]) if scored else (Partition.of_nothing(), np.zeros(0, dtype=np.bool_))
     kept = scored[0].kept if scored else kept_groups
-    plan = Plan(recipes, [answers.advantages for answers in scored], kept, partition, skip, keep_sums)
+    plan = Plan(recipes, [answers.advantages for answers in scored], kept, partition, skip, keep_sums, diagnose)
     tokens = score_tokens(rollouts, plan, progress)
     problems.merge(tokens.problems)
     if problems.errors:
@@ -211,6 +215,7 @@ def _objective(
     }
     if "logp_sampler" in answers.rollouts.choices:
         values |= figures.of_sampler()
+    values |= figures.further("logp_sampler" in answers.rollouts.choices)
     shown: dict[str, Any] = {
         "recipe": recipe.name,
         "eps_low": recipe.eps_low,

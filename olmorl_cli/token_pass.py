@@ -4,7 +4,7 @@ A fragment is scored by one plain function of it and of the answers' advantages;
 neither the order of the fragments nor who scores them matters.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +15,7 @@ from olmorl_cli.core.figures import Figures, Part
 from olmorl_cli.core.objective import Partition
 from olmorl_cli.core.recipes import Recipe, Terms
 from olmorl_cli.core.sums import FloatArray, IntArray
-from olmorl_cli.core.tokens import BoolArray, TokenSums, Workspace, sampler_sums, term_sums
+from olmorl_cli.core.tokens import BoolArray, Tokens, TokenSums, Workspace, sampler_sums, term_sums
 from olmorl_cli.errors import Problems
 from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.roles import missing_column
@@ -41,6 +41,7 @@ class Plan:
         partition: the answers' groups and batches.
         skip: leave out tokens that cannot be scored, instead of reporting errors.
         keep_sums: the per-answer sums are asked for too.
+        diagnose: the further figures are asked for too.
     """
 
     recipes: Sequence[Recipe]
@@ -49,6 +50,7 @@ class Plan:
     partition: Partition
     skip: bool = False
     keep_sums: bool = False
+    diagnose: bool = False
 
     @property
     def terms(self) -> list[Terms]:
@@ -62,7 +64,7 @@ class Plan:
 
     def figures(self, batches: int, groups: int) -> list[Figures]:
         """Figures of no answer yet."""
-        return [Figures(recipe, batches, groups) for recipe, _ in zip(self.recipes, self.advantages, strict=False)]
+        return [Figures(recipe, batches, groups, self.diagnose) for recipe in self.recipes[: len(self.advantages)]]
 
 
 class FragmentFigures:
@@ -82,12 +84,22 @@ class FragmentFigures:
 
     def add(self, sums: TokenSums) -> None:
         """What the tokens of the next rows add up to."""
-        own = slice(self.done, self.done + sums.tokens.size)
+        for figures, part in self._parts(self.done, sums.tokens.size):
+            figures.add(part, sums)
+        self.done += sums.tokens.size
+
+    def diagnose(self, row: int, tokens: Tokens, workspace: Workspace) -> None:
+        """The tokens of the answers from `row` of the fragment on."""
+        for figures, part in self._parts(row, tokens.offsets.size - 1):
+            figures.diagnose(part, tokens, workspace)
+
+    def _parts(self, row: int, answers: int) -> Iterator[tuple[Figures, Part]]:
+        """Each recipe's figures, and so many answers as it scores them."""
+        own = slice(row, row + answers)
         rows = slice(self.first + own.start, self.first + own.stop)
         batches = None if self.batches is None else self.batches[own]
         for advantages, figures in zip(self.plan.advantages, self.figures, strict=True):
-            figures.add(Part(rows.start, advantages[rows], self.plan.kept[rows], self.groups[own], batches), sums)
-        self.done = own.stop
+            yield figures, Part(rows.start, advantages[rows], self.plan.kept[rows], self.groups[own], batches)
 
     def add_to(self, whole: Sequence[Figures]) -> None:
         """Add these figures to those of the whole input."""
@@ -128,10 +140,12 @@ def score_fragment(
         gathered.clear()
 
     answers = 0
-    for _, tokens in token_blocks(file, fragment, columns, plan.skip, problems):
+    for row, tokens in token_blocks(file, fragment, columns, plan.skip, problems):
         lengths = np.diff(tokens.offsets)
         by_terms = {each: term_sums(tokens, each, workspace) for each in terms}
         gathered.append(TokenSums(lengths, by_terms, sampler_sums(tokens, workspace) if sampler else None))
+        if plan.diagnose:
+            figures.diagnose(row, tokens, workspace)
         answers += lengths.size
         if answers >= GATHERED:
             reduce()

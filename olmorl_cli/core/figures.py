@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from olmorl_cli.core.diagnostics import Diagnostics
 from olmorl_cli.core.objective import Aggregation, answer_terms
 from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.core.sums import FloatArray, IntArray
-from olmorl_cli.core.tokens import BoolArray, SamplerSums, TermSums, TokenSums
+from olmorl_cli.core.tokens import BoolArray, SamplerSums, TermSums, Tokens, TokenSums, Workspace
 from olmorl_cli.core.totals import Totals
 
 SAMPLER = ("ratio_mean", "ratio_min", "ratio_max", "clip", "ess", "abs_diff")
@@ -40,12 +41,14 @@ class Figures:
 
     Attributes:
         recipe: the settings.
+        diagnostics: the further ones; None where they are not asked for.
         totals: of what the batches' answers have.
         infinite_answers, first_infinite: counted answers whose terms' sum is infinite, and the row of the first.
     """
 
-    def __init__(self, recipe: Recipe, batches: int, groups: int) -> None:
+    def __init__(self, recipe: Recipe, batches: int, groups: int, diagnose: bool = False) -> None:
         self.recipe = recipe
+        self.diagnostics = Diagnostics(recipe.terms, batches) if diagnose else None
         self.totals = Totals(batches)
         self.infinite_answers, self.first_infinite = 0, 1 << 62
         kinds = ("terms", "kl") if recipe.kl is not None and recipe.kl_coefficient != 0.0 else ("terms",)
@@ -63,9 +66,7 @@ class Figures:
     def add(self, part: Part, sums: TokenSums) -> None:
         """Add answers and what their tokens add up to."""
         terms, tokens = sums.by_terms[self.recipe.terms], sums.tokens
-        scorable = ~np.isnan(part.advantages)
-        kept = scorable & part.kept
-        counted = scorable if self.recipe.zero_signal_groups == "kept" else kept
+        scorable, kept, counted = self._who(part)
         values = {"terms": answer_terms(part.advantages, terms), "kl": terms.kl}
         at = {"counted": np.flatnonzero(counted), "scorable": np.flatnonzero(scorable)}
         for (who, kind), aggregation in self._aggregations.items():
@@ -76,9 +77,21 @@ class Figures:
             self._count(name, tokens, whose, part)
         self._count("below", terms.below, counted & (part.advantages < 0.0), part)
         self._count("above", terms.above, counted & (part.advantages > 0.0), part)
+        self._count("changed", terms.below + terms.above, counted & (part.advantages != 0.0), part)
         self._count("cut", terms.cut, counted, part)
         self._note_infinite(values["terms"], counted, part.first)
         self._gather(terms, sums.sampler, at["counted"], part.batches)
+
+    def diagnose(self, part: Part, tokens: Tokens, workspace: Workspace) -> None:
+        """Add answers' tokens to the further figures, if they are asked for."""
+        if self.diagnostics is not None:
+            self.diagnostics.add(tokens, self._who(part)[2], part.batches, workspace)
+
+    def _who(self, part: Part) -> tuple[BoolArray, BoolArray, BoolArray]:
+        """Which answers are scorable, which of those are in kept groups, and which count; bool (n,) each."""
+        scorable = ~np.isnan(part.advantages)
+        kept = scorable & part.kept
+        return scorable, kept, scorable if self.recipe.zero_signal_groups == "kept" else kept
 
     def _count(self, name: str, values: npt.NDArray[Any], where: BoolArray, part: Part) -> None:
         self.totals.count(name, np.where(where, values, 0), part.batches)
@@ -110,6 +123,8 @@ class Figures:
         self.totals.merge(other.totals, batches)
         for key, aggregation in self._aggregations.items():
             aggregation.merge(other._aggregations[key], groups, batches)
+        if self.diagnostics is not None and other.diagnostics is not None:
+            self.diagnostics.merge(other.diagnostics, batches)
         self.infinite_answers += other.infinite_answers
         self.first_infinite = min(self.first_infinite, other.first_infinite)
 
@@ -124,6 +139,19 @@ class Figures:
         if (who, "kl") in self._aggregations:
             values = values - self.recipe.kl_coefficient * self._aggregations[who, "kl"].values(batch_of_group)
         return values
+
+    def further(self, sampler: bool) -> dict[str, npt.NDArray[Any]]:
+        """The further figures by key, those of the sampler if there is one; nothing where they are not asked for."""
+        if self.diagnostics is None:
+            return {}
+        of_sampler = self.diagnostics.sampler_figures() if sampler else {}
+        return {"clip_changed": self._changed(), **self.diagnostics.figures(), **of_sampler}
+
+    def _changed(self) -> FloatArray:
+        """Share of counted tokens whose term the clip changes: cispo's on both sides, whatever the sign of A."""
+        if self.recipe.surrogate == "cispo":
+            return self.totals.share("changed", "counted")
+        return self.totals.share("below", "counted") + self.totals.share("above", "counted")
 
     def of_tokens(self) -> dict[str, npt.NDArray[Any]]:
         """Key → value of each batch (B,), NaN where it is undefined."""

@@ -16,6 +16,7 @@ from olmorl_cli.core.tokens import (
     Segments,
     Tokens,
     Workspace,
+    log_ratios,
     most_if_negative,
     ratios,
     reaches_high,
@@ -115,11 +116,7 @@ def _clipped(ratio: FloatArray, terms: Terms, positive: BoolArray) -> FloatArray
 
 def _log_ratios(tokens: Tokens, terms: Terms, segments: Segments) -> tuple[FloatArray, BoolArray]:
     """Log ρ, float64 (T,), and where no clamp holds it, bool (T,)."""
-    base = tokens.old if terms.ratio == "old" else tokens.sampler
-    assert base is not None, "ratios asks for it"
-    log_ratio = np.subtract(tokens.new, base, dtype=np.float64)
-    if terms.ratio_level == "sequence_mean":
-        log_ratio = segments.spread(segments.mean(log_ratio))
+    log_ratio = log_ratios(tokens, terms, segments, Workspace())
     low = -np.inf if terms.log_ratio_low is None else terms.log_ratio_low
     high = np.inf if terms.log_ratio_high is None else terms.log_ratio_high
     clamped = np.clip(log_ratio, low, high)

@@ -266,18 +266,12 @@ def most_if_negative(terms: Terms) -> float:
 
 def sampler_sums(tokens: Tokens, workspace: Workspace | None = None) -> SamplerSums:
     """How far the sampler's log-probs lie from the old ones, per answer."""
-    segments, workspace = Segments(tokens.offsets), workspace or Workspace()
+    workspace = workspace or Workspace()
     if tokens.old is None or tokens.sampler is None:
-        return SamplerSums.empty(segments.lengths.size)
-    if tokens.has_sampler is not None and not tokens.has_sampler.all():
-        present = segments.spread(tokens.has_sampler)
-        segments = Segments(np.concatenate(([0], np.cumsum(segments.lengths * tokens.has_sampler))))
-        old, sampler = tokens.old[present], tokens.sampler[present]
-    else:
-        old, sampler = tokens.old, tokens.sampler
+        return SamplerSums.empty(tokens.offsets.size - 1)
+    segments, log_weight = log_weights(tokens, workspace)
     with np.errstate(over="ignore", under="ignore"):
-        log_weight = np.subtract(old, sampler, out=workspace.array("log", old.size), dtype=np.float64)
-        weight = np.exp(log_weight, out=workspace.array("ratio", old.size))
+        weight = np.exp(log_weight, out=workspace.array("ratio", log_weight.size))
         return SamplerSums(
             tokens=segments.lengths,
             weight=segments.sum(weight),
@@ -288,17 +282,34 @@ def sampler_sums(tokens: Tokens, workspace: Workspace | None = None) -> SamplerS
         )
 
 
-def ratios(tokens: Tokens, terms: Terms, segments: Segments, workspace: Workspace) -> tuple[FloatArray, FloatArray]:
-    """ρ and (ρ - 1) - log ρ of each token, float64 (T,)."""
+def log_weights(tokens: Tokens, workspace: Workspace) -> tuple[Segments, FloatArray]:
+    """Log w = logp_old - logp_sampler of the tokens that have a sampler log-prob, float64; the segments are theirs."""
+    if tokens.old is None or tokens.sampler is None:
+        raise ValueError("the sampler's weight needs logp_old and logp_sampler")
+    segments, old, sampler = Segments(tokens.offsets), tokens.old, tokens.sampler
+    if tokens.has_sampler is not None and not tokens.has_sampler.all():
+        present = segments.spread(tokens.has_sampler)
+        segments = Segments(np.concatenate(([0], np.cumsum(segments.lengths * tokens.has_sampler))))
+        old, sampler = old[present], sampler[present]
+    return segments, np.subtract(old, sampler, out=workspace.array("log", old.size), dtype=np.float64)
+
+
+def log_ratios(tokens: Tokens, terms: Terms, segments: Segments, workspace: Workspace) -> FloatArray:
+    """Log ρ of each token, of the recipe's level and before its clamps, float64 (T,)."""
     base = tokens.old if terms.ratio == "old" else tokens.sampler
     if base is None:
         raise ValueError(f"the ratio against {terms.ratio} needs logp_{terms.ratio}")
+    log_ratio = np.subtract(tokens.new, base, out=workspace.array("log", tokens.new.size), dtype=np.float64)
+    return segments.spread(segments.mean(log_ratio)) if terms.ratio_level == "sequence_mean" else log_ratio
+
+
+def ratios(tokens: Tokens, terms: Terms, segments: Segments, workspace: Workspace) -> tuple[FloatArray, FloatArray]:
+    """ρ and (ρ - 1) - log ρ of each token, float64 (T,)."""
     size = tokens.new.size
-    log_ratio = np.subtract(tokens.new, base, out=workspace.array("log", size), dtype=np.float64)
+    log_ratio = log_ratios(tokens, terms, segments, workspace)
+    base = tokens.old if terms.ratio == "old" else tokens.sampler
     lost = None
-    if terms.ratio_level == "sequence_mean":
-        log_ratio = segments.spread(segments.mean(log_ratio))
-    elif tokens.new.dtype == base.dtype == np.float64:
+    if base is not None and terms.ratio_level == "token" and tokens.new.dtype == base.dtype == np.float64:
         lost = _lost_bits(tokens.new, base, log_ratio)
     if terms.log_ratio_low is not None or terms.log_ratio_high is not None:
         np.clip(log_ratio, terms.log_ratio_low, terms.log_ratio_high, out=log_ratio)

@@ -22,6 +22,7 @@ class Totals:
         self._counts: dict[str, IntArray] = {}
         self._sums: dict[str, ExactSums] = {}
         self._least: dict[str, FloatArray] = {}
+        self._histograms: dict[str, IntArray] = {}
 
     def count(self, name: str, values: npt.NDArray[Any] | int, codes: IntArray | None) -> None:
         """Add whole numbers or flags (n,) to the batches `codes` (n,); None puts all into batch 0, `values` may be a sum."""
@@ -43,6 +44,12 @@ class Totals:
         else:
             np.minimum.at(least, codes, values)
 
+    def tally(self, name: str, bins: IntArray, number: int, codes: IntArray | None) -> None:
+        """Count values (n,) of 0..number-1, each value for itself."""
+        cells = bins if codes is None else codes * number + bins
+        counts = np.bincount(cells, minlength=self.size * number).reshape(self.size, number)
+        self._histograms[name] = self.histogram(name, number) + counts
+
     def merge(self, other: "Totals", at: IntArray | None = None) -> None:
         """Add the batches of `other` to the batches `at` (other.size,) of these, all different; None: one to one."""
         where = slice(None) if at is None else at
@@ -53,10 +60,16 @@ class Totals:
         for name, values in other._least.items():
             least = self._least.setdefault(name, np.full(self.size, np.inf))
             least[where] = np.minimum(least[where], values)
+        for name, tallies in other._histograms.items():
+            self._histograms.setdefault(name, np.zeros((self.size, tallies.shape[1]), dtype=np.int64))[where] += tallies
 
     def counted(self, name: str) -> IntArray:
         """What was counted, int (size,)."""
         return self._counts.get(name, np.zeros(self.size, dtype=np.int64))
+
+    def histogram(self, name: str, number: int) -> IntArray:
+        """How often each of `number` values was tallied, int (size, number)."""
+        return self._histograms.get(name, np.zeros((self.size, number), dtype=np.int64))
 
     def over(self, name: str, divisors: npt.ArrayLike) -> FloatArray:
         """Sums by `divisors` (size,) or one number, float64 (size,); NaN for 0/0."""

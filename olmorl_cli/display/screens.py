@@ -153,23 +153,44 @@ def _figures(row: dict[str, Any], console: Console) -> RenderableType:
     line("  over all groups", _exact(row["objective_all_groups"]), everything)
     for key, what in (("clip_low", "ratio below the bound, A < 0"), ("clip_high", "ratio above the bound, A > 0")):
         value = row[key]
-        shown = "-" if value is None else f"{100 * value:.3f} %"
         drawn = f"{bar(value or 0.0, BAR, console)}  " if console.width >= WIDE else ""
-        line(key.replace("_", " "), shown, drawn + what)
+        line(key.replace("_", " "), _percent(value), drawn + what)
     line("ratio mean", number(row["ratio_mean"]), f"{number(row['ratio_min'])} to {number(row['ratio_max'])}")
+    if "ratio_p50" in row:
+        line("ratio median", number(row["ratio_p50"]), f"{_between(row, 'ratio_p05', 'ratio_p95')} in 90 % of the tokens")
+        line("", "", f"{_between(row, 'ratio_p01', 'ratio_p99')} in 98 %")
     line("approx kl", number(row["approx_kl"]), "mean of (ratio - 1) - log ratio")
+    if "approx_kl_k1" in row:
+        line("  k1", number(row["approx_kl_k1"]), "mean of -log ratio")
+        line("  k2", number(row["approx_kl_k2"]), "mean of (log ratio)² / 2")
     if "sampler_ratio_mean" in row:
         extent = f"{number(row['sampler_ratio_min'])} to {number(row['sampler_ratio_max'])}"
         line("sampler ratio mean", number(row["sampler_ratio_mean"]), extent)
+        if "sampler_outside" in row:
+            line("sampler outside", _percent(row["sampler_outside"]), "share of tokens with a ratio outside [1/2, 2]")
+            line(
+                "sampler |diff|",
+                number(row["sampler_abs_diff"]),
+                f"of log-probs; at most {number(row['sampler_abs_diff_max'])}",
+            )
+            line("sampler k3", number(row["sampler_k3"]), f"k1 {number(row['sampler_k1'])}")
         line("sampler ess", number(row["sampler_ess"]), "effective sample size, as a share of the tokens")
         if row["sampler_clip"] is not None:
-            line("sampler clip", f"{100 * row['sampler_clip']:.3f} %", "share of tokens cut by the sampler's bounds")
+            line("sampler clip", _percent(row["sampler_clip"]), "share of tokens cut by the sampler's bounds")
     bounds = f"eps {number(row['eps_low'])} below, {number(row['eps_high'])} above; {row['aggregation']}"
     line("recipe", row["recipe"], bounds + ("; divided by the group's std" if row["normalize_std"] else ""))
     for role, column in row["columns"].items():
         columns = ", ".join(map(str, column)) if isinstance(column, list) else column
         lines.append((plain(role, "dim"), Text(""), plain("consecutive rows" if columns is None else columns, "dim")))
     return facts(lines, console)
+
+
+def _between(row: dict[str, Any], low: str, high: str) -> str:
+    return f"{number(row[low])} to {number(row[high])}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.3f} %"
 
 
 def _exact(value: float | None) -> str:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from olmorl_cli.core.diagnostics import QUANTILES
 from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.errors import DataError, InputError
 from olmorl_cli.results import answers_table, groups_table
@@ -164,6 +165,36 @@ def test_several_recipes_share_one_pass_and_change_nothing(tmp_path: Path) -> No
     assert sum(seen) == len(random_rows(7))
     for recipe, result in zip(recipes, together, strict=True):
         assert figures(result) == figures(score(path, recipe))
+
+
+FURTHER = ["clip_changed", *QUANTILES, "approx_kl_k1", "approx_kl_k2"]
+OF_SAMPLER = ["sampler_outside", "sampler_abs_diff_max", "sampler_k1", "sampler_k3"]
+
+
+@pytest.mark.parametrize("by", [None, "step"])
+def test_further_figures_do_not_depend_on_the_layout_of_the_file(tmp_path: Path, by: str | None) -> None:
+    """To the last bit, in one row group or many; without being asked for, the rows are the same but for them."""
+    table, recipe = table_of(random_rows(11)), Recipe()
+
+    def rows(**options: Any) -> list[dict[str, Any]]:
+        rollouts = opened(write(tmp_path / "r.parquet", table, **options), recipe, **({"by": by} if by else {}))
+        return [score_objective(rollouts, [recipe], by=by, diagnose=asked)[0].rows for asked in (True, False)]
+
+    (whole, plain), (cut, _) = rows(), rows(row_group_size=2)
+    assert whole == cut
+    assert list(whole[0])[-len(FURTHER + OF_SAMPLER) - 6 : -6] == FURTHER + OF_SAMPLER
+    assert [{key: row[key] for key in plain[0]} for row in whole] == plain
+
+
+def test_what_the_clip_changes(tmp_path: Path) -> None:
+    """ρ is 2 and 1/2 in an answer of A = 1/2 and one of A = -1/2: a half of the tokens is changed, by cispo all of them."""
+    up, down, none = -1.0, -1.0 - 2 * math.log(2.0), -1.0 - math.log(2.0)
+    table = tokens_table([[up, down], [up, down]], [[none, none]] * 2, group_id=["a", "a"], reward=[1.0, 0.0])
+    path = write(tmp_path / "r.parquet", table)
+    for recipe, expected in ((Recipe(), 0.5), (Recipe(surrogate="cispo"), 1.0)):
+        (row,) = score_objective(opened(path, recipe), [recipe], diagnose=True)[0].rows
+        assert (row["clip_changed"], row["clip_low"] + row["clip_high"]) == (expected, 0.5)
+        assert not set(OF_SAMPLER) & set(row)
 
 
 @pytest.mark.parametrize(("sign", "expected"), [(1.0, 1.272), (0.0, 0.0), (-1.0, -math.inf)])
