@@ -67,6 +67,8 @@ def _score(
 def advantages(
     context: typer.Context,
     files: options.Files = None,
+    join: options.Join = None,
+    on: options.On = None,
     group: options.Group = None,
     group_size: options.GroupSize = None,
     step: options.Step = None,
@@ -114,6 +116,8 @@ def advantages(
 def groups(
     context: typer.Context,
     files: options.Files = None,
+    join: options.Join = None,
+    on: options.On = None,
     group: options.Group = None,
     group_size: options.GroupSize = None,
     step: options.Step = None,
@@ -201,6 +205,8 @@ def _write_objectives(results: list["Objective"], records: list[dict[str, Any]],
 def objective(
     context: typer.Context,
     files: options.Files = None,
+    join: options.Join = None,
+    on: options.On = None,
     group: options.Group = None,
     group_size: options.GroupSize = None,
     step: options.Step = None,
@@ -236,13 +242,14 @@ def objective(
     with ratio < 1 - eps_low and advantage < 0, clip_high with ratio > 1 + eps_high and advantage > 0; approx_kl is the mean
     of (ratio - 1) - log ratio.
     """
+    from olmorl_cli.results import changes_advantages
+
     if per_token and (per_answer or by is not None):
         other = "--per-answer" if per_answer else "--by"
         raise UsageError(f"--per-token and {other} exclude each other: ask for one of them")
     selection = selection_of(context.params)
-    overrides = Overrides.of(context.params)
-    settings = overrides.over(recipe)
-    own = normalize_std is None and not _changes_advantages(settings)
+    settings = Overrides.of(context.params).over(recipe)
+    own = normalize_std is None and not changes_advantages(settings)
     place = (format, output, quiet)
     results, destination = _score_tokens(
         files,
@@ -267,6 +274,8 @@ def objective(
 def compare(
     context: typer.Context,
     files: options.Files = None,
+    join: options.Join = None,
+    on: options.On = None,
     group: options.Group = None,
     group_size: options.GroupSize = None,
     step: options.Step = None,
@@ -309,6 +318,8 @@ def compare(
 def inspect(
     context: typer.Context,
     files: options.Files = None,
+    join: options.Join = None,
+    on: options.On = None,
     group: options.Group = None,
     group_size: options.GroupSize = None,
     step: options.Step = None,
@@ -347,10 +358,8 @@ def inspect(
 
         return inspection_screen(inspection, console)
 
-    def write(sink: IO[bytes], stream: bool) -> None:
-        write_records([inspection.record], destination.format, sink, stream=stream)
-
-    write_result(destination, write, screen)
+    records = [inspection.record]
+    write_result(destination, lambda sink, stream: write_records(records, destination.format, sink, stream=stream), screen)
     if not inspection.acceptable:
         raise typer.Exit(ExitCode.BAD_DATA)
 
@@ -386,13 +395,6 @@ def sample(
     check_target(output, [])
     with open_target(output, whole=False) as sink:
         write_batches(SCHEMA, sample_batches(shape), "parquet", sink, stream=False)
-
-
-def _changes_advantages(recipe: "Recipe") -> bool:
-    """Whether the recipe asks for other advantages than the default one."""
-    from olmorl_cli.core.recipes import ADVANTAGE_FIELDS, Recipe
-
-    return any(getattr(recipe, field) != getattr(Recipe(), field) for field in ADVANTAGE_FIELDS)
 
 
 @app.callback(invoke_without_command=True)

@@ -53,8 +53,8 @@ def inspect_rollouts(rollouts: Rollouts, progress: Progress | None = None) -> In
     _remark(rollouts, problems, statistics.size)
     sizes, counts = np.unique(statistics.size, return_counts=True)
     record = {
-        "files": [file.name for file in rollouts.files],
-        "format": sorted({file.kind for file in rollouts.files}),
+        "files": [file.name for file in (*rollouts.files, *rollouts.joined)],
+        "format": sorted({file.kind for file in (*rollouts.files, *rollouts.joined)}),
         "answers": int(table.groups.size),
         "groups": int(statistics.size.size),
         "kept_groups": int(statistics.kept.sum()),

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -24,6 +24,19 @@ Files = Annotated[
         " it is a pipe, else $OLMORL_ROLLOUTS, else ./rollouts.parquet.",
         show_default=False,
     ),
+]
+Join = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--join",
+        metavar="FILE",
+        help="Columns from a second file (or folder, or pattern) with the same answers in any order; needs --on.",
+        show_default=False,
+    ),
+]
+On = Annotated[
+    list[str] | None,
+    typer.Option("--on", metavar="COL", help="Column that tells an answer in both files (repeatable).", show_default=False),
 ]
 Group = Annotated[
     list[str] | None,
@@ -249,7 +262,26 @@ def selection_of(parameters: Mapping[str, Any]) -> "Selection":
     accept = parameters.get("accept")
     if accept is not None:
         parse_choice("--accept", accept, ("compact",))
-    return Selection({role: names for role, names in columns.items() if names}, group_size, accept is not None)
+    join, on = _join_of(parameters.get("join") or (), parameters.get("on") or ())
+    named = {role: names for role, names in columns.items() if names}
+    return Selection(named, group_size, accept is not None, join, on)
+
+
+def _join_of(join: Sequence[str], on: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
+    """The second file and the columns of its key.
+
+    Raises:
+        UsageError: one is given without the other, or there are several files.
+    """
+    if on and not join:
+        raise UsageError("--on tells which rows of two files belong together: add --join FILE, or leave --on out")
+    if join and not on:
+        raise UsageError("--join needs a key: add --on COL, a column of both files that tells an answer, as --on answer_id")
+    if len(join) > 1:
+        raise UsageError(f"--join takes one file, folder or pattern, got {len(join)}: put the files into one folder")
+    if "" in on:
+        raise UsageError("--on takes the name of a column, got ''")
+    return (join[0] if join else None), tuple(dict.fromkeys(on))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from olmorl_cli.core.objective import answer_terms
-from olmorl_cli.core.recipes import ADVANTAGE_FIELDS
+from olmorl_cli.core.recipes import ADVANTAGE_FIELDS, Recipe
 from olmorl_cli.errors import InputError
 from olmorl_cli.rollouts.exploded import ROW
 from olmorl_cli.rollouts.files import DataFile, Fragment
@@ -24,6 +24,11 @@ NOT_PASSED = (*ADDED, ROW)
 
 RESULTS = frozenset(["step", "row", "reward", "advantage", "kept", "size", "mean", "std", "min", "max"])
 """Columns of results, which no group column can be called."""
+
+
+def changes_advantages(recipe: Recipe) -> bool:
+    """Whether the recipe asks for other advantages than the default one."""
+    return recipe.of_advantages != Recipe().of_advantages
 
 
 def id_columns(

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow import types
 
-from olmorl_cli.errors import MOST_PLACES, InputError, Place, Problems
+from olmorl_cli.errors import MOST_PLACES, Place, Problems
 from olmorl_cli.rollouts.arrays import BoolArray, IntArray, column_of, numbers_of
 from olmorl_cli.rollouts.exploded import ROW
 from olmorl_cli.rollouts.files import DataFile, Fragment
-from olmorl_cli.rollouts.ids import Codes, Runs, all_differ, combine, encode_runs, first_rows, hashes_of, runs_of
+from olmorl_cli.rollouts.hashes import all_differ, hashes_of
+from olmorl_cli.rollouts.ids import Codes, Runs, combine, encode_runs, first_rows, refuse_rounded, runs_of
 from olmorl_cli.rollouts.roles import FOUND
 from olmorl_cli.rollouts.rollouts import Rollouts
 
@@ -91,6 +90,7 @@ class _Reading:
         self.rollouts = rollouts
         self.unscorable = "note" if skip else "error"
         self.problems = Problems()
+        self.problems.merge(rollouts.notes)
         self.chunks: dict[tuple[str, int], list[Any]] = {}
         self.files_of_chunks: list[int] = []
         lengths: list[int] = []
@@ -151,14 +151,7 @@ class _Reading:
     def _ids(self, role: str, number: int, *, may_be_null: bool = False) -> Codes:
         files = [self.rollouts.files[file] for file in self.files_of_chunks]
         chunks: list[Runs] = self.chunks.pop((role, number), [])
-        for chunk, file in zip(chunks, files, strict=True):
-            # JSON's reader makes floats of whole numbers that do not fit int64, or stand beside fractions.
-            heads = chunk.heads
-            if file.kind == "jsonl" and types.is_floating(heads.type) and (pc.max(pc.abs(heads)).as_py() or 0.0) >= 2.0**53:
-                raise InputError(
-                    f"{file.name}: the {role} has numbers of 2**53 or more that read as fractions, so neighbours look the"
-                    " same. Write them as text"
-                )
+        refuse_rounded(role, [chunk.heads for chunk in chunks], files)
         ids = encode_runs(role, chunks, [file.name for file in files])
         if ids.null is not None and not may_be_null:
             column = self.rollouts.choices[role].columns[number]

@@ -3,15 +3,17 @@
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 from pyarrow import types
 
-from olmorl_cli.errors import DataError, InputError, Problems
+from olmorl_cli.errors import DataError, InputError, Problems, UsageError
 from olmorl_cli.rollouts.arrays import column_of
 from olmorl_cli.rollouts.exploded import ROW, ExplodedFile
 from olmorl_cli.rollouts.files import DataFile, open_file
 from olmorl_cli.rollouts.ids import encode
+from olmorl_cli.rollouts.joined import JoinedFile, Pairing
 from olmorl_cli.rollouts.partitioned import with_partitions
 from olmorl_cli.rollouts.provenance import Provenance, provenance_of
 from olmorl_cli.rollouts.roles import (
@@ -57,17 +59,46 @@ def open_rollouts(
     """
     files: Sequence[DataFile] = with_partitions([open_file(source) for source in find_sources(arguments)])
     _refuse_repeated_names(files)
+    pairing = None
+    if selection.join is not None:
+        pairing = Pairing(files, _open_joined(selection.join, arguments), selection.on, selection.join)
+        files = pairing.files
     provenance = provenance_of(files[0].schema) if len(files) == 1 and "advantage" in needs else None
     if provenance is not None and not _applies(provenance, selection, files[0].schema):
         provenance = None
-    choices, group_size = _choose(files, selection, needs, optional, provenance)
+    choices, group_size = _choose(files, selection, needs, optional, provenance, pairing)
+    if pairing is not None:
+        pairing.refuse_lacking([name for role, choice in choices.items() if role not in MAY_LACK for name in choice.columns])
+        pairing = pairing.opened(choices)
+        files = pairing.files
     files = [_one_row_an_answer(file, choices) for file in files]
-    if "answer" in choices and any(isinstance(file, ExplodedFile) and not file.opens(choices["answer"]) for file in files):
+    if "answer" in choices and any(_repeats_answer(file, choices["answer"]) for file in files):
         del choices["answer"]  # an id of the prompt
     fragments = [fragment for number, file in enumerate(files) for fragment in file.fragments(number)]
     rollouts = Rollouts(files, fragments, choices, group_size, provenance, selection.compact)
+    if pairing is not None:
+        rollouts = dataclasses.replace(rollouts, joined=pairing.others, notes=pairing.notes(choices))
     _check_every_file(rollouts)
     return rollouts
+
+
+def _open_joined(argument: str, main: Sequence[str]) -> list[DataFile]:
+    """The files of --join; `main` are the command's FILES.
+
+    Raises:
+        InputError, UsageError, DataError: they cannot be opened.
+    """
+    if argument == "-" and (not main or "-" in main):
+        raise UsageError("standard input can be read once: beside --join -, name the FILES")
+    files = with_partitions([open_file(source) for source in find_sources([argument])])
+    _refuse_repeated_names(files)
+    return files
+
+
+def _repeats_answer(file: DataFile, answer: Choice) -> bool:
+    """Whether the answer's id is one of the prompt, in a file of prompts."""
+    own = file.unwidened if isinstance(file, JoinedFile) else file
+    return isinstance(own, ExplodedFile) and resolve(answer.columns[0], own.schema) is not None and not own.opens(answer)
 
 
 def _refuse_repeated_names(files: Sequence[DataFile]) -> None:
@@ -100,6 +131,7 @@ def _choose(
     needs: frozenset[str],
     optional: frozenset[str],
     provenance: Provenance | None,
+    pairing: Pairing | None = None,
 ) -> tuple[dict[str, Choice], int | None]:
     schemas = {file.name: file.schema for file in files}
     group_size = selection.group_size
@@ -118,7 +150,7 @@ def _choose(
             choices[name] = _weighted(role, given, schemas) if name == "reward" else Choice(given, f"given by {role.option}")
         elif name in written:
             choices[name] = dataclasses.replace(_weighted(role, written[name], schemas), why="written by olmorl advantages")
-        elif not (name in ("step", "group") and written) and (found := found_by_name(role, schemas)):
+        elif not (name in ("step", "group") and written) and (found := _found(role, schemas, pairing)):
             choices[name] = _repeating(role, found, files)
     if "reward" in needs and "reward" not in choices and (found := _reward_functions(schemas)):
         choices["reward"] = found
@@ -126,6 +158,26 @@ def _choose(
         choices["group"] = Choice((ROW,), "one row a prompt")
     _refuse_lacking(choices, needs - optional, group_size, schemas)
     return choices, group_size
+
+
+def _found(role: Role, schemas: Mapping[str, pa.Schema], pairing: Pairing | None) -> Choice | None:
+    """The column that plays the role by its name; a joined one that the input's own hides only where that will not do.
+
+    Raises:
+        InputError: columns of such a name are there, but none of a type that can play the role.
+    """
+    if pairing is not None and pairing.hidden:
+        useful = {
+            file: pa.schema([f for f in schema if not (f.name in pairing.hidden and types.is_null(f.type))])
+            for file, schema in schemas.items()
+        }
+        with suppress(InputError):
+            if found := found_by_name(role, useful):
+                return found
+        with suppress(InputError):
+            if found := found_by_name(role, {pairing.name: pairing.hidden_schema}):
+                return Choice((pairing.hidden[found.columns[0]],), pairing.only)
+    return found_by_name(role, schemas)
 
 
 def _weighted(role: Role, given: Sequence[str], schemas: Mapping[str, pa.Schema]) -> Choice:
@@ -237,11 +289,18 @@ def _one_row_an_answer(file: DataFile, choices: Mapping[str, Choice]) -> DataFil
     ]
     for role in (ROLES[name] for name in ROLES if name.startswith("logp")):
         for name in candidates(role, file.schema.names):
-            if role.accepts(file.schema.field(name).type):
+            if not role.accepts(file.schema.field(name).type):
+                continue
+            if isinstance(file, JoinedFile) and file.adds(rewards.top) != file.adds(name):
                 raise InputError(
-                    f"{file.name}: {rewards.name} holds a list of numbers a row and {name} one list: is it a reward for each"
-                    " token? Write one reward an answer, or name another column with --reward"
+                    f"{file.name}: {rewards.name} holds the values of a prompt's answers in a row, {name} one answer's, and"
+                    " one of them is joined. Join on a column that lists each answer's key beside the prompt, or write one"
+                    " row an answer"
                 )
+            raise InputError(
+                f"{file.name}: {rewards.name} holds a list of numbers a row and {name} one list: is it a reward for each"
+                " token? Write one reward an answer, or name another column with --reward"
+            )
     return ExplodedFile(file, rewards, listed)
 
 

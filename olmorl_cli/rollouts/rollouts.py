@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from olmorl_cli.errors import Problems
 from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.parallel import in_order
 from olmorl_cli.rollouts.provenance import Provenance
@@ -22,11 +23,15 @@ class Selection:
         columns: by role.
         group_size: of consecutive groups.
         compact: log-probs stand only for the tokens that the mask marks.
+        join: a file, folder or pattern whose columns stand beside those of the input; None without one.
+        on: the columns that tell which rows of both belong together.
     """
 
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     group_size: int | None = None
     compact: bool = False
+    join: str | None = None
+    on: tuple[str, ...] = ()
 
     def of(self, role: str) -> tuple[str, ...]:
         return self.columns.get(role, ())
@@ -47,6 +52,8 @@ class Rollouts:
         group_size: of consecutive groups, or None.
         compact: log-probs stand only for the tokens that the mask marks.
         provenance: where the advantages come from, if `olmorl` wrote the (only) file and its advantages are used.
+        joined: further files, whose columns stand beside those of `files`.
+        notes: what a person should know of how the input was opened.
     """
 
     files: Sequence[DataFile]
@@ -55,6 +62,8 @@ class Rollouts:
     group_size: int | None = None
     provenance: Provenance | None = None
     compact: bool = False
+    joined: Sequence[DataFile] = ()
+    notes: Problems = field(default_factory=Problems)
 
     @property
     def rows(self) -> int:
@@ -63,7 +72,7 @@ class Rollouts:
 
     @property
     def sources(self) -> list[Source]:
-        return [file.source for file in self.files]
+        return [file.source for file in (*self.files, *self.joined)]
 
     def columns(self) -> dict[str, str | list[str] | None]:
         """role → column, as results show it; several columns as a list, consecutive groups as null."""

@@ -1,0 +1,67 @@
+"""Ids as hashes, which tell quickly that no two of them are equal."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import types
+
+from olmorl_cli.rollouts.arrays import IntArray, storage_of
+from olmorl_cli.rollouts.ids import is_text
+
+
+def hashes_of(ids: pa.Array) -> npt.NDArray[np.uint64] | None:
+    """A number for each id: equal ids have equal numbers, others most likely not; None where ids are null or of other types.
+
+    Returns:
+        uint64 (n,).
+    """
+    ids = storage_of(ids)
+    if types.is_dictionary(ids.type) and not ids.null_count:
+        words = hashes_of(ids.dictionary)
+        return None if words is None else words[ids.indices.to_numpy()]
+    if ids.null_count or not (types.is_integer(ids.type) or is_text(ids.type)):
+        return None
+    if types.is_integer(ids.type):
+        return _mixed(ids.to_numpy().astype(np.int64, copy=False).view(np.uint64))
+    _, ends, data = ids.cast(pa.large_string()).buffers()
+    if not len(ids) or data is None:
+        return np.zeros(len(ids), dtype=np.uint64)
+    bounds = np.frombuffer(ends, dtype=np.int64)[: ids.offset + len(ids) + 1][-len(ids) - 1 :]
+    return _text_hashes(np.frombuffer(data, dtype=np.uint8), bounds[:-1], np.diff(bounds))
+
+
+def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Numbers spread over all bits (the finalizer of MurmurHash3)."""
+    mixed = values ^ (values >> np.uint64(33))
+    for factor in (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)):
+        mixed *= factor
+        mixed ^= mixed >> np.uint64(33)
+    return mixed
+
+
+def _text_hashes(letters: npt.NDArray[np.uint8], starts: IntArray, lengths: IntArray) -> npt.NDArray[np.uint64]:
+    """Hashes of the texts that lie at `starts` (n,) among `letters`, eight letters at a time."""
+    padded = np.concatenate((letters, np.zeros(8, dtype=np.uint8)))
+    words = np.ndarray((letters.size + 1,), dtype="<u8", buffer=padded, strides=(1,))  # one starts at every letter
+    hashes = _mixed(lengths.astype(np.uint64))
+    rows: IntArray | slice = slice(None)
+    for first in range(0, int(lengths.max(initial=0)), 8):
+        if (lengths <= first).any():
+            rows = np.flatnonzero(lengths > first)
+        left = np.minimum(lengths[rows] - first, 8).astype(np.uint64)
+        word = words[starts[rows] + first] & (np.uint64(2**64 - 1) >> (np.uint64(64) - np.uint64(8) * left))
+        hashes[rows] = _mixed(hashes[rows] ^ word)
+    return hashes
+
+
+def all_differ(hashes: Sequence[npt.NDArray[np.uint64] | None], codes: IntArray) -> bool:
+    """Whether, by their hashes, all ids of rows with one code surely differ; hashes in chunks, `codes` int (N,)."""
+    known = [each for each in hashes if each is not None]
+    if len(known) < len(hashes):
+        return False
+    whole = np.concatenate([*known, np.zeros(0, dtype=np.uint64)])
+    whole ^= _mixed(codes.view(np.uint64))
+    whole.sort()
+    return not (whole[1:] == whole[:-1]).any()
