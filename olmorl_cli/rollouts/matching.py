@@ -57,11 +57,11 @@ def match_rows(mains: Sequence[DataFile], others: Sequence[DataFile], on: Sequen
     described = functools.partial(_described, on, ids)
     for side in (main, other):
         part = slice(side.start, side.start + side.rows)
-        what = f"{', '.join(on)}, the key, is null"
+        what = f"{', '.join(on)}, the key of {side.row}, is null"
         side.report(problems, "null_key", what, "Write a value into every row", null[part])
         again = _again(keys.codes[part], null[part], len(keys.values))
         action = "Keep one row an answer, or add with another --on what tells them apart"
-        side.report(problems, "repeated_key", "the key has come before", action, again, described)
+        side.report(problems, "repeated_key", f"the key of {side.row} comes again", action, again, described)
     row_of_key = np.full(len(keys.values), -1, dtype=np.int64)
     known = np.flatnonzero(~null[main.rows :])
     row_of_key[keys.codes[main.rows :][known]] = known
@@ -81,6 +81,7 @@ class _Side:
 
     def __init__(self, files: Sequence[DataFile], on: Sequence[str], after: "_Side | None" = None) -> None:
         self.files = files
+        self.row = "an answer" if after is None else "a joined row"
         self.number: int = 0 if after is None else len(after.files)
         self.start: int = 0 if after is None else after.rows
         self.fragments = [file.fragments(place) for place, file in enumerate(files)]

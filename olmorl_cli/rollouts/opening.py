@@ -57,11 +57,12 @@ def open_rollouts(
     Raises:
         InputError, UsageError, DataError: the input cannot be opened, or lacks a column.
     """
-    files: Sequence[DataFile] = with_partitions([open_file(source) for source in find_sources(arguments)])
-    _refuse_repeated_names(files)
+    if selection.join == "-" and (not arguments or "-" in arguments):
+        raise UsageError("standard input can be read once: beside --join -, name the FILES")
+    files: Sequence[DataFile] = _open_files(arguments)
     pairing = None
     if selection.join is not None:
-        pairing = Pairing(files, _open_joined(selection.join, arguments), selection.on, selection.join)
+        pairing = Pairing(files, _open_files([selection.join]), selection.on, selection.join)
         files = pairing.files
     provenance = provenance_of(files[0].schema) if len(files) == 1 and "advantage" in needs else None
     if provenance is not None and not _applies(provenance, selection, files[0].schema):
@@ -82,15 +83,13 @@ def open_rollouts(
     return rollouts
 
 
-def _open_joined(argument: str, main: Sequence[str]) -> list[DataFile]:
-    """The files of --join; `main` are the command's FILES.
+def _open_files(arguments: Sequence[str]) -> list[DataFile]:
+    """The files that the arguments name, with their folders' columns.
 
     Raises:
         InputError, UsageError, DataError: they cannot be opened.
     """
-    if argument == "-" and (not main or "-" in main):
-        raise UsageError("standard input can be read once: beside --join -, name the FILES")
-    files = with_partitions([open_file(source) for source in find_sources([argument])])
+    files = with_partitions([open_file(source) for source in find_sources(arguments)])
     _refuse_repeated_names(files)
     return files
 

@@ -52,7 +52,7 @@ class Shelf:
     def _piece(self, number: int, rows: IntArray) -> pa.RecordBatch:
         """Ascending rows that all stand in one batch."""
         batch, rows = self._batches[number], rows - self._first[number]
-        if rows[-1] - rows[0] == rows.size - 1:  # they are different ones
+        if (rows[1:] == rows[:-1] + 1).all():
             return batch.slice(rows[0], rows.size)
         return batch.take(pa.array(rows))
 
