@@ -40,7 +40,7 @@ def opened(
 
 
 def score(*args: Any, **columns: str) -> Objective:
-    return score_objective(opened(*args, **columns), [Recipe()])[0]
+    return score_objective(opened(*args, **columns), [Recipe()], keep_sums=True)[0]
 
 
 def outcome(result: Objective) -> tuple[dict[str, Any], list[Row], Any]:
@@ -308,7 +308,7 @@ def test_arrow_and_parquet_output_have_the_columns_of_both(tmp_path: Path) -> No
     assert table.column_names == [*answers().column_names, *TOKENS, "join.number", "advantage", "kept"]
     assert table.select(TOKENS).to_pylist() == tokens().select(TOKENS).to_pylist()
     written = open_rollouts([write(tmp_path / "o.parquet", table)], Selection(), NEEDS | {"advantage"})
-    again = score_objective(written, [Recipe()])
+    again = score_objective(written, [Recipe()], keep_sums=True)
     assert exactly(again[0].rows[0]) == outcome(score(main, join))[0]
     assert again[0].rows[0]["columns"]["advantage"] == "advantage"
 
