@@ -8,7 +8,7 @@ import typer
 
 from olmorl_cli import __version__, options
 from olmorl_cli.errors import ExitCode, UsageError
-from olmorl_cli.options import Overrides, parse_choice, selection_of
+from olmorl_cli.options import Overrides, Program, parse_choice, selection_of
 from olmorl_cli.output import (
     Destination,
     destination_of,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 COMPARED = ("olmorl", "grpo", "dapo", "dr-grpo", "gspo", "cispo")
 """Recipes that `compare` takes where none is named."""
 
-app = typer.Typer(
+app = Program(
     add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

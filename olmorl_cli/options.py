@@ -2,11 +2,12 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
+import typer.core
 
 from olmorl_cli.errors import UsageError
 
@@ -190,6 +191,38 @@ Output = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No notes and no progress on standard error.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+class Command(typer.core.TyperCommand):
+    """A command that refuses an option given twice, where the parser would let the last one win in silence."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As the parser does, once it is known that every option of one value has one.
+
+        Raises:
+            UsageError: one has two.
+        """
+        if not ctx.resilient_parsing:
+            _, _, given = self.make_parser(ctx).parse_args(list(args))
+            for option in given:
+                if given.count(option) > 1 and _has_one_value(option):
+                    names = ", ".join([*option.opts, *option.secondary_opts])
+                    raise UsageError(f"{names} is given twice. Give it once")
+        return super().parse_args(ctx, args)
+
+
+def _has_one_value(parameter: Any) -> bool:
+    """Whether an option that is given again would take the place of what was given before."""
+    lone_flag = getattr(parameter, "is_flag", False) and not parameter.secondary_opts
+    return parameter.param_type_name == "option" and not parameter.multiple and not lone_flag
+
+
+class Program(typer.Typer):
+    """A program of such commands."""
+
+    def command(self, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
+        return super().command(*args, **{"cls": Command} | kwargs)
+
 
 _DECIMAL = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 
