@@ -89,7 +89,8 @@ def _show_traceback(arguments: Sequence[str]) -> None:
     if "--debug" in arguments:
         import traceback
 
-        traceback.print_exc()
+        for line in traceback.format_exc().splitlines():
+            print_error(line)
 
 
 def _terminate(number: int, _: object) -> None:

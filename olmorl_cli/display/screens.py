@@ -145,7 +145,7 @@ def _figures(row: dict[str, Any], console: Console) -> RenderableType:
     lines: list[tuple[Text, ...]] = []
 
     def line(name: str, value: str, more: str = "") -> None:
-        lines.append((Text(name), Text(value, style="bold"), Text(more)))
+        lines.append((Text(name), plain(value, "bold"), Text(more)))
 
     kept = f"{number(row['kept_tokens'])} tokens of {number(row['kept_groups'])} kept groups"
     line("objective", _exact(row["objective"]), kept)

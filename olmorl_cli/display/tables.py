@@ -26,13 +26,17 @@ class Column:
     numeric: bool = False
 
     @property
+    def title(self) -> Text:
+        return plain(self.name)
+
+    @property
     def widest(self) -> int:
-        return max([len(self.name), *(cell.cell_len for cell in self.cells)])
+        return max([self.title.cell_len, *(cell.cell_len for cell in self.cells)])
 
     @property
     def least(self) -> int:
         """The width that it needs."""
-        return self.widest if self.numeric else min(self.widest, max(LEAST_TEXT, len(self.name)))
+        return self.widest if self.numeric else min(self.widest, max(LEAST_TEXT, self.title.cell_len))
 
 
 def columns_table(columns: Sequence[Column], console: Console) -> RenderableType:
@@ -41,9 +45,8 @@ def columns_table(columns: Sequence[Column], console: Console) -> RenderableType
         return Group(*_blocks(columns))
     table = Table(box=None, padding=(0, GAP, 0, 0), header_style="bold", pad_edge=False)
     for column in columns:
-        name = plain(column.name)
         table.add_column(
-            name,
+            column.title,
             justify="right" if column.numeric else "left",
             overflow="fold",
             no_wrap=column.numeric,
@@ -57,7 +60,7 @@ def columns_table(columns: Sequence[Column], console: Console) -> RenderableType
 def _blocks(columns: Sequence[Column]) -> Iterator[RenderableType]:
     for number in range(len(columns[0].cells)):
         for column in columns:
-            yield Text(f"{column.name}: ", style="bold").append_text(column.cells[number])
+            yield plain(f"{column.name}: ", "bold").append_text(column.cells[number])
         yield ""
 
 

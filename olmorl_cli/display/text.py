@@ -3,10 +3,11 @@
 import io
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from olmorl_cli.errors import visible
@@ -64,12 +65,21 @@ def draws_blocks(console: Console) -> bool:
     return True
 
 
+class VisibleConsole(Console):
+    """A console that shows nothing but visible text, wherever it comes from; its own colours apart."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            lines = segment.text.split("\n")
+            yield segment if segment.control else segment._replace(text="\n".join(map(visible, lines)))
+
+
 def console_for(stream: TextIO) -> Console:
     """A console on `stream`: as wide as the terminal, or as wide as its tables need in a pipe."""
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="backslashreplace")
     wide: dict[str, Any] = {} if stream.isatty() else {"width": _WIDE, "height": 100}
-    return Console(file=stream, highlight=False, emoji=False, markup=False, **wide)
+    return VisibleConsole(file=stream, highlight=False, emoji=False, markup=False, **wide)
 
 
 def show(renderables: Iterable[RenderableType], stream: TextIO | None = None) -> None:
