@@ -13,7 +13,6 @@ from olmorl_cli.errors import InputError
 from olmorl_cli.rollouts.exploded import ROW
 from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.provenance import Provenance
-from olmorl_cli.rollouts.texts import valid_texts
 from olmorl_cli.scoring import Objective, ScoredAnswers
 
 ADDED = ("advantage", "kept")
@@ -45,11 +44,10 @@ def id_columns(
             f"{scored.rollouts.files[0].name}: a group column is called like a column of the result:"
             f" {', '.join(sorted(taken))}. Rename it"
         )
-    file = scored.rollouts.files[0].name if len(scored.rollouts.files) == 1 else "the input"
     if scored.table.steps is not None:
-        columns["step"] = pa.DictionaryArray.from_arrays(pa.array(steps), valid_texts(scored.table.steps, "the step", file))
+        columns["step"] = pa.DictionaryArray.from_arrays(pa.array(steps), scored.table.steps)
     for name, ids in scored.table.group_ids.items():
-        columns[name] = pa.DictionaryArray.from_arrays(pa.array(codes), valid_texts(ids, "the group", file))
+        columns[name] = pa.DictionaryArray.from_arrays(pa.array(codes), ids)
     return columns
 
 

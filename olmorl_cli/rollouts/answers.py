@@ -15,7 +15,16 @@ from olmorl_cli.rollouts.arrays import BoolArray, IntArray, column_of, numbers_o
 from olmorl_cli.rollouts.exploded import ROW
 from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.hashes import all_differ, hashes_of
-from olmorl_cli.rollouts.ids import Codes, Runs, combine, encode_runs, first_rows, refuse_rounded, runs_of
+from olmorl_cli.rollouts.ids import (
+    Codes,
+    Runs,
+    combine,
+    encode_runs,
+    first_rows,
+    refuse_invalid_texts,
+    refuse_rounded,
+    runs_of,
+)
 from olmorl_cli.rollouts.roles import FOUND
 from olmorl_cli.rollouts.rollouts import Rollouts
 
@@ -151,8 +160,10 @@ class _Reading:
     def _ids(self, role: str, number: int, *, may_be_null: bool = False) -> Codes:
         files = [self.rollouts.files[file] for file in self.files_of_chunks]
         chunks: list[Runs] = self.chunks.pop((role, number), [])
-        refuse_rounded(role, [chunk.heads for chunk in chunks], files)
+        heads = [chunk.heads for chunk in chunks]
+        refuse_rounded(role, heads, files)
         ids = encode_runs(role, chunks, [file.name for file in files])
+        refuse_invalid_texts(role, ids, heads, files)
         if ids.null is not None and not may_be_null:
             column = self.rollouts.choices[role].columns[number]
             what = f"{column}, the {role}, is null" if role != "by" else f"{column}, which results are asked by, is null"

@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from olmorl_cli.errors import InputError
-from olmorl_cli.rollouts.arrays import BoolArray, IntArray, lists_of, storage_of
+from olmorl_cli.rollouts.arrays import BoolArray, IntArray, lists_of, numbers_of, storage_of
 from olmorl_cli.rollouts.files import DataFile
 from olmorl_cli.rollouts.roles import is_list
-from olmorl_cli.rollouts.texts import joined, plain_texts
+from olmorl_cli.rollouts.texts import joined, plain_texts, valid_texts
 
 _LONGEST = 64
 """Bytes of a text up to which it is compared as whole numbers."""
@@ -99,17 +99,37 @@ def encode_runs(role: str, chunks: Sequence[Runs], files: Sequence[str]) -> Code
 
 
 def refuse_rounded(role: str, chunks: Sequence[pa.Array], files: Sequence[DataFile]) -> None:
-    """Refuse ids that JSON's reader made floats of, because they do not fit int64 or stand beside fractions.
+    """Refuse ids that were rounded on their way: floats so large that not every whole number is one.
+
+    Pandas makes floats of a column of whole numbers with one missing, JSON's reader of those that do not fit int64.
 
     Raises:
-        InputError: some are too great to be told from their neighbours.
+        InputError: there are some.
     """
     for chunk, file in zip(chunks, files, strict=True):
-        if file.kind == "jsonl" and types.is_floating(chunk.type) and (pc.max(pc.abs(chunk)).as_py() or 0.0) >= 2.0**53:
-            raise InputError(
-                f"{file.name}: the {role} has numbers of 2**53 or more that read as fractions, so neighbours look the"
-                " same. Write them as text"
-            )
+        kind = chunk.type.value_type if types.is_dictionary(chunk.type) else chunk.type
+        if types.is_floating(kind):
+            values, _ = numbers_of(chunk)
+            digits = np.finfo(values.dtype).nmant + 1
+            if (np.abs(values) >= 2.0**digits).any():
+                raise InputError(
+                    f"{file.name}: the {role} has numbers of 2**{digits} or more that are stored as fractions ({kind}), so"
+                    " neighbours look the same. Write whole numbers or text"
+                )
+
+
+def refuse_invalid_texts(role: str, ids: Codes, chunks: Sequence[pa.Array], files: Sequence[DataFile]) -> None:
+    """Refuse ids of text that is none, naming the file.
+
+    Raises:
+        InputError: there are some.
+    """
+    try:
+        ids.values.validate(full=True)
+    except pa.ArrowInvalid:
+        for chunk, file in zip(chunks, files, strict=True):
+            valid_texts(chunk, f"the {role}", file.name)
+        raise
 
 
 def combine(first: Codes, second: Codes) -> Codes:

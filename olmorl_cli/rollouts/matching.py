@@ -10,7 +10,7 @@ import pyarrow as pa
 from olmorl_cli.errors import MOST_PLACES, DataError, Place, Problems
 from olmorl_cli.rollouts.arrays import BoolArray, IntArray, column_of
 from olmorl_cli.rollouts.files import DataFile, Fragment
-from olmorl_cli.rollouts.ids import Codes, combine, encode, first_rows, refuse_rounded
+from olmorl_cli.rollouts.ids import Codes, combine, encode, first_rows, refuse_invalid_texts, refuse_rounded
 from olmorl_cli.rollouts.parallel import in_order
 from olmorl_cli.rollouts.roles import resolve
 
@@ -127,7 +127,9 @@ def _encoded(key: str, main: _Side, other: _Side, number: int) -> Codes:
     """Codes of one column of the key, the input's rows and then the joined ones."""
     chunks, owners = [*main.chunks[number], *other.chunks[number]], [*main.owners, *other.owners]
     refuse_rounded(f"key {key}", chunks, owners)
-    return encode(f"key {key}", chunks, [file.name for file in owners])
+    ids = encode(f"key {key}", chunks, [file.name for file in owners])
+    refuse_invalid_texts(f"key {key}", ids, chunks, owners)
+    return ids
 
 
 def _again(codes: IntArray, null: BoolArray, number: int) -> BoolArray:
