@@ -247,10 +247,20 @@ def _encoded_words(texts: pa.ChunkedArray, words: list[pa.ChunkedArray]) -> Code
 
 def _encoded_nested(ids: pa.ChunkedArray) -> Codes:
     """Codes of lists and structs (prompt tokens, chats), told apart by a text that no two different values share."""
-    whole = pa.concat_arrays(ids.chunks) if ids.num_chunks else pa.array([], ids.type)
-    null = whole.is_null().to_numpy(zero_copy_only=False) if whole.null_count else None
-    keys = _encoded(pa.chunked_array([_key(whole)]))
-    return Codes(keys.codes, whole.take(pa.array(first_rows(keys.codes, len(keys.values)))), null)
+    null = ids.is_null().to_numpy() if ids.null_count else None
+    keys = _encoded(pa.chunked_array(map(_key, ids.chunks), pa.large_string()))
+    return Codes(keys.codes, _taken(ids, first_rows(keys.codes, len(keys.values))), null)
+
+
+def _taken(ids: pa.ChunkedArray, rows: IntArray) -> pa.Array:
+    """The ids at `rows`, ascending. Chunks are not joined first: offsets of 32 bits may not reach over all of them."""
+    ends = np.cumsum([len(chunk) for chunk in ids.chunks], dtype=np.int64)
+    cuts = np.concatenate(([0], np.searchsorted(rows, ends)))
+    parts = [
+        chunk.take(pa.array(rows[cuts[number] : cuts[number + 1]] - (ends[number] - len(chunk))))
+        for number, chunk in enumerate(ids.chunks)
+    ]
+    return pa.concat_arrays(parts) if parts else pa.array([], ids.type)
 
 
 def _key(values: pa.Array) -> pa.Array:
