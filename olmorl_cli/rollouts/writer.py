@@ -99,7 +99,14 @@ def _without_infinity(value: Any) -> Any:
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column.cast(column.type.value_type) if types.is_dictionary(column.type) else column
+    if not types.is_dictionary(column.type):
+        return column
+    kind = column.type.value_type
+    if not types.is_nested(kind):
+        return column.cast(kind)
+    # pyarrow has no cast from dictionaries of lists and structs.
+    parts = (chunk.slice(first, ROWS) for chunk in column.chunks for first in range(0, len(chunk), ROWS))
+    return pa.chunked_array([part.dictionary.take(part.indices) for part in parts], kind)
 
 
 def _write_lines(tables: Iterable[pa.Table], names: Sequence[str], format: str, sink: IO[bytes]) -> None:
