@@ -2,11 +2,12 @@
 
 import io
 import json
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
@@ -79,7 +80,10 @@ def console_for(stream: TextIO) -> Console:
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="backslashreplace")
     wide: dict[str, Any] = {} if stream.isatty() else {"width": _WIDE, "height": 100}
-    return VisibleConsole(file=stream, highlight=False, emoji=False, markup=False, **wide)
+    console = VisibleConsole(file=stream, highlight=False, emoji=False, markup=False, **wide)
+    if not wide and console.is_dumb_terminal:  # rich takes it for 80 columns wide
+        console.size = ConsoleDimensions(*shutil.get_terminal_size())
+    return console
 
 
 def show(renderables: Iterable[RenderableType], stream: TextIO | None = None) -> None:
