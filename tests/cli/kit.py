@@ -138,9 +138,9 @@ print(json.dumps(done))
 """
 
 
-def run_in_turn(commands: list[tuple[str, ...]]) -> list[Done]:
+def run_in_turn(commands: list[tuple[str, ...]], env: dict[str, str] | None = None) -> list[Done]:
     """Run many commands one after another in a single process, for their results alone; standard input is used up."""
-    done = run(stdin=json.dumps(commands).encode(), python=(sys.executable, "-c", _IN_TURN))
+    done = run(stdin=json.dumps(commands).encode(), python=(sys.executable, "-c", _IN_TURN), env=env)
     assert (done.code, done.err) == (0, "")
     return [Done(code, base64.b64decode(out), err) for code, out, err in json.loads(done.out)]
 
