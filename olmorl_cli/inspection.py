@@ -91,7 +91,7 @@ def _tokens(rollouts: Rollouts, problems: Problems, progress: Progress | None) -
         return None
 
     def work(file: DataFile, fragment: Fragment) -> tuple[int, Problems]:
-        wrong, columns = Problems(), token_columns(rollouts, file)
+        wrong, columns = Problems(), token_columns(rollouts, fragment.file_number)
         blocks = token_blocks(file, fragment, columns, True, wrong, "error")
         return sum(int(tokens.offsets[-1]) for _, tokens in blocks), wrong
 
@@ -111,7 +111,7 @@ def _remark(rollouts: Rollouts, problems: Problems, sizes: np.ndarray[Any, np.dt
         problems.add(
             "single_answer_groups",
             "every group has one answer, so every advantage is 0",
-            "Perhaps the group column is a wrong one: name another with --group",
+            f"{rollouts.why_single[0].upper()}{rollouts.why_single[1:]}",
             file=file,
             places=[],
             count=sizes.size,

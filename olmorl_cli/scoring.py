@@ -68,11 +68,7 @@ class ScoredAnswers:
             notes.append(f"the advantage overflows (null in JSON), {where}: scale the rewards down")
         sizes = self.statistics.size
         if sizes.size > 1 and (sizes == 1).all():
-            column = ", ".join(self.rollouts.choices["group"].columns) if "group" in self.rollouts.choices else "-G 1"
-            notes.append(
-                f"every group has one answer, so every advantage is 0: is {column} what tells the groups?"
-                " Name another column with --group"
-            )
+            notes.append(f"every group has one answer, so every advantage is 0: {self.rollouts.why_single}")
         return notes
 
 

@@ -176,7 +176,7 @@ def score_tokens(rollouts: Rollouts, plan: Plan, progress: Progress | None = Non
         InputError: a file cannot be read, or lacks a column that a recipe needs.
     """
     by_sampler = any(terms.ratio == "sampler" for terms in plan.terms)
-    where = [token_columns(rollouts, file, by_sampler) for file in rollouts.files]
+    where = [token_columns(rollouts, number, by_sampler) for number in range(len(rollouts.files))]
     for file, columns in zip(rollouts.files, where, strict=True):
         if by_sampler and columns.sampler_missing:
             raise missing_column(rollouts.choices["logp_sampler"].columns[0], file.name, file.schema.names)

@@ -118,7 +118,7 @@ def _blocks(result: Objective, skip: bool, progress: Progress | None) -> Iterato
     first = 0
     for fragment in rollouts.fragments:
         file = rollouts.files[fragment.file_number]
-        columns = token_columns(rollouts, file, by_sampler)
+        columns = token_columns(rollouts, fragment.file_number, by_sampler)
         for start, tokens in token_blocks(file, fragment, columns, skip, Problems(), places=True):
             yield first + start, tokens
             if progress is not None:

@@ -68,7 +68,7 @@ def roles_table() -> str:
     rows = []
     for role in ROLES.values():
         if role.names:
-            names = " ".join(f"`{name}`" for name in role.names)
+            names = "; ".join(" ".join(f"`{name}`" for name in rank) for rank in role.ranks)
             if role.repeating:
                 names += f" ({', '.join(role.repeating)} only where values repeat)"
             rows.append(f"| {role.name} | `{role.option}` | {names} |")

@@ -13,14 +13,25 @@ from olmorl_cli.rollouts.roles import Column
 
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
+FloatValues = npt.NDArray[np.floating[Any]]
 
 
 def column_of(batch: pa.RecordBatch, column: Column) -> pa.Array:
     """The column at the end of its path; a null struct on the way makes its fields null."""
     array = storage_of(batch.column(batch.schema.get_field_index(column.top)))
     for part in column.path:
-        array = storage_of(pc.struct_field(array, part))
+        array = _field(array, part)
     return array
+
+
+def _field(array: pa.Array, part: str) -> pa.Array:
+    """A struct's field; of lists of structs, the lists of their fields."""
+    if types.is_struct(array.type):
+        return storage_of(pc.struct_field(array, part))
+    lists = lists_of(array)
+    offsets = pa.array(np.concatenate(([0], np.cumsum(lists.lengths))), pa.int64())
+    null = None if lists.null is None else pa.array(lists.null)
+    return pa.LargeListArray.from_arrays(offsets, _field(lists.values, part), mask=null)
 
 
 def storage_of(array: pa.Array) -> pa.Array:
@@ -90,15 +101,21 @@ def lists_of(array: pa.Array) -> Lists:
     return Lists(lengths, storage_of(array.flatten()), null)
 
 
-def marks_of(values: pa.Array) -> tuple[BoolArray | None, BoolArray | None]:
-    """A mask's values as bool (T,), None where every one is true; and where they say nothing (null, NaN), or None."""
+def marks_of(values: pa.Array, labels: bool = False) -> tuple[BoolArray | None, BoolArray | None]:
+    """What a mask marks.
+
+    Args:
+        values: of the mask, bools or numbers, (T,).
+        labels: they are label ids: -100 is masked, every other one is real.
+
+    Returns:
+        The real tokens, bool (T,), None where every one is; and where the values say nothing (null, NaN), or None.
+    """
     values = storage_of(values)
     if types.is_boolean(values.type) and not values.null_count:
         return (None if values.true_count == len(values) else _bits(values)), None
     numbers, null = _mask_numbers(values)
-    marks = numbers != 0
-    if types.is_integer(values.type) and (masked := numbers == MASKED_ID).any():
-        marks = ~masked
+    marks = numbers != (MASKED_ID if labels else 0)
     if numbers.dtype.kind == "f" and (nan := np.isnan(numbers)).any():
         return marks & ~nan, nan
     return (None if marks.all() else marks), null

@@ -185,7 +185,7 @@ class Pairing:
             place = resolve(name if top is None or own is None else own[top.top] + name[len(top.top) :], file.schema)
             if place is None:
                 continue
-            if role.opens and role.lists_answers(type_of(place, file.schema)):
+            if role.lists_answers(place.top, type_of(place, file.schema)):
                 listed.append(place)
             elif role.opens and role.name != "answer":
                 raise InputError(

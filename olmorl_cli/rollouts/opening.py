@@ -9,22 +9,27 @@ import pyarrow as pa
 from pyarrow import types
 
 from olmorl_cli.errors import DataError, InputError, Problems, UsageError
-from olmorl_cli.rollouts.arrays import column_of
+from olmorl_cli.rollouts.doubts import refuse_other_rewards, settled_group
 from olmorl_cli.rollouts.exploded import ROW, ExplodedFile
 from olmorl_cli.rollouts.files import DataFile, open_file
-from olmorl_cli.rollouts.ids import encode
 from olmorl_cli.rollouts.joined import JoinedFile, Pairing
+from olmorl_cli.rollouts.masks import files_of_labels
 from olmorl_cli.rollouts.partitioned import with_partitions
 from olmorl_cli.rollouts.provenance import Provenance, provenance_of
 from olmorl_cli.rollouts.roles import (
+    FOUND,
     ROLES,
     Choice,
     Column,
     Role,
     candidates,
     check_type,
+    fields_inside,
     found_by_name,
+    is_list,
     is_listed,
+    is_number_list,
+    is_text,
     missing_column,
     resolve,
     type_of,
@@ -37,6 +42,9 @@ OPTIONAL = frozenset({"step", "mask", "logp_sampler", "answer"})
 NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,2})?")
 MAY_LACK = frozenset({"logp_sampler"})
 """Roles whose column single files may lack: there it is null."""
+
+ANSWER_TEXTS = ("completion", "response", "output", "output_response", "decoded_completion")
+"""Columns with the text of one answer."""
 
 
 def open_rollouts(
@@ -68,6 +76,7 @@ def open_rollouts(
     if provenance is not None and not _applies(provenance, selection, files[0].schema):
         provenance = None
     choices, group_size = _choose(files, selection, needs, optional, provenance, pairing)
+    refuse_other_rewards(choices, files)
     if pairing is not None:
         pairing.refuse_lacking([name for role, choice in choices.items() if role not in MAY_LACK for name in choice.columns])
         pairing = pairing.opened(choices)
@@ -76,11 +85,12 @@ def open_rollouts(
     if "answer" in choices and any(_repeats_answer(file, choices["answer"]) for file in files):
         del choices["answer"]  # an id of the prompt
     fragments = [fragment for number, file in enumerate(files) for fragment in file.fragments(number)]
+    choices = settled_group(choices, files, fragments)
     rollouts = Rollouts(files, fragments, choices, group_size, provenance, selection.compact)
     if pairing is not None:
         rollouts = dataclasses.replace(rollouts, joined=pairing.others, notes=pairing.notes(choices))
     _check_every_file(rollouts)
-    return rollouts
+    return dataclasses.replace(rollouts, files_of_labels=files_of_labels(files, fragments, choices))
 
 
 def _open_files(arguments: Sequence[str]) -> list[DataFile]:
@@ -150,12 +160,14 @@ def _choose(
         elif name in written:
             choices[name] = dataclasses.replace(_weighted(role, written[name], schemas), why="written by olmorl advantages")
         elif not (name in ("step", "group") and written) and (found := _found(role, schemas, pairing)):
-            choices[name] = _repeating(role, found, files)
+            choices[name] = found
     if "reward" in needs and "reward" not in choices and (found := _reward_functions(schemas)):
         choices["reward"] = found
     if "group" in needs and "group" not in choices and group_size is None and _all_listed(schemas, choices):
         choices["group"] = Choice((ROW,), "one row a prompt")
     _refuse_lacking(choices, needs - optional, group_size, schemas)
+    if "mask" in choices and choices["mask"].why == FOUND and _without_values(choices["mask"], schemas):
+        del choices["mask"]
     return choices, group_size
 
 
@@ -177,6 +189,13 @@ def _found(role: Role, schemas: Mapping[str, pa.Schema], pairing: Pairing | None
             if found := found_by_name(role, {pairing.name: pairing.hidden_schema}):
                 return Choice((pairing.hidden[found.columns[0]],), pairing.only)
     return found_by_name(role, schemas)
+
+
+def _without_values(choice: Choice, schemas: Mapping[str, pa.Schema]) -> bool:
+    """Whether the column is of type null wherever it is: its writer had nothing to put into it."""
+    return all(
+        types.is_null(schema.field(n).type) for schema in schemas.values() for n in choice.columns if n in schema.names
+    )
 
 
 def _weighted(role: Role, given: Sequence[str], schemas: Mapping[str, pa.Schema]) -> Choice:
@@ -201,12 +220,17 @@ def _refuse_lacking(
         InputError: there is none; the message names the columns that are there, and the option.
     """
     if "reward" in needs and "reward" not in choices and "advantage" not in choices:
-        raise _lacking("reward", schemas)
+        raise _lacking(["reward"], schemas)
     if "group" in needs and "group" not in choices and group_size is None:
-        raise _lacking("group", schemas, " or take N consecutive rows a group with -G N")
-    for name in ROLES:
-        if name in needs - {"reward", "advantage", "group"} and name not in choices:
-            raise _lacking(name, schemas)
+        raise _lacking(["group"], schemas, more=" or take N consecutive rows a group with -G N")
+    lacking = [name for name in ROLES if name in needs - {"reward", "advantage", "group"} and name not in choices]
+    tokens = [name for name in lacking if name.startswith("logp")]
+    if tokens:
+        sampler = choices.get("logp_sampler")
+        taken = f" ({sampler.columns[0]} counts as the sampler's)" if sampler and sampler.why == FOUND else ""
+        raise _lacking(tokens, schemas, taken=taken)
+    if lacking:
+        raise _lacking(lacking[:1], schemas)
 
 
 def _all_listed(schemas: Mapping[str, pa.Schema], choices: Mapping[str, Choice]) -> bool:
@@ -217,17 +241,18 @@ def _all_listed(schemas: Mapping[str, pa.Schema], choices: Mapping[str, Choice])
 
 
 def _reward_functions(schemas: Mapping[str, pa.Schema]) -> Choice | None:
-    """TRL's rewards: a column for each reward function, called after it, between completion and advantage.
+    """TRL's and ms-swift's rewards: a column for each reward function, called after it, between completion and advantage.
 
     Raises:
         InputError: there are several, whose weights the file does not tell.
     """
     names = list(dict.fromkeys(name for schema in schemas.values() for name in schema.names))
-    if not {"completion", "advantage"} <= set(names):
+    ends = [names.index(name) for name in ("advantage", "advantages") if name in names]
+    if "completion" not in names or not ends:
         return None
-    between = names[names.index("completion") + 1 : names.index("advantage")]
+    between = names[names.index("completion") + 1 : ends[0]]
     kinds = {name: schema.field(name).type for schema in schemas.values() for name in between if name in schema.names}
-    found = [name for name, kind in kinds.items() if types.is_floating(kind)]
+    found = [n for n, kind in kinds.items() if types.is_floating(kind.value_type if is_list(kind) else kind)]
     if len(found) > 1:
         options = " ".join(f"--reward {name}" for name in found)
         raise InputError(
@@ -235,31 +260,6 @@ def _reward_functions(schemas: Mapping[str, pa.Schema]) -> Choice | None:
             f" (their sum is the reward), as in {options}"
         )
     return Choice((found[0],), "the only number between completion and advantage") if found else None
-
-
-def _repeating(role: Role, found: Choice, files: Sequence[DataFile]) -> Choice:
-    """The choice, or the next after it where its column tells answers apart rather than groups: no value comes twice."""
-    names = [*found.columns, *found.others]
-    for number, name in enumerate(names):
-        if name not in role.repeating or number == len(names) - 1 or _repeats(name, files):
-            why = found.why if number == 0 else f"{found.why}; no value of {', '.join(names[:number])} comes twice"
-            return Choice((name,), why, tuple(other for other in names if other != name))
-    return found
-
-
-def _repeats(name: str, files: Sequence[DataFile]) -> bool:
-    """Whether any value of the column stands in two rows."""
-    chunks, owners = [], []
-    for number, file in enumerate(files):
-        column = resolve(name, file.schema)
-        if column is None:
-            continue
-        for fragment in file.fragments(number):
-            for batch in file.batches(fragment, [column.top]):
-                chunks.append(column_of(batch, column))
-                owners.append(file.name)
-    ids = encode(name, chunks, owners)
-    return len(ids.values) < ids.codes.size
 
 
 def _scores_listed(schema: pa.Schema, choices: Mapping[str, Choice]) -> Column | None:
@@ -280,37 +280,49 @@ def _one_row_an_answer(file: DataFile, choices: Mapping[str, Choice]) -> DataFil
     rewards = _scores_listed(file.schema, choices)
     if rewards is None:
         return file
-    places = [(ROLES[name], resolve(each, file.schema)) for name, choice in choices.items() for each in choice.columns]
-    listed = [
-        column
-        for role, column in places
-        if column is not None and role.opens and role.lists_answers(type_of(column, file.schema))
-    ]
-    for role in (ROLES[name] for name in ROLES if name.startswith("logp")):
-        for name in candidates(role, file.schema.names):
-            if not role.accepts(file.schema.field(name).type):
-                continue
-            if isinstance(file, JoinedFile) and file.adds(rewards.top) != file.adds(name):
-                raise InputError(
-                    f"{file.name}: {rewards.name} holds the values of a prompt's answers in a row, {name} one answer's, and"
-                    " one of them is joined. Join on a column that lists each answer's key beside the prompt, or write one"
-                    " row an answer"
-                )
+    _refuse_rewards_of_tokens(file, rewards)
+    listed = {}
+    for role, choice in choices.items():
+        for name in (*choice.columns, *(choice.others if role == "group" else ())):
+            column = resolve(name, file.schema)
+            if column is not None and ROLES[role].lists_answers(name, type_of(column, file.schema)):
+                listed[name] = column
+    return ExplodedFile(file, rewards, list(listed.values()))
+
+
+def _refuse_rewards_of_tokens(file: DataFile, rewards: Column) -> None:
+    """Refuse lists of rewards in a row that holds the tokens, or the text, of a single answer."""
+    lists = [field.name for field in file.schema if is_number_list(field.type) and not types.is_null(field.type)]
+    tokens = [name for role in ROLES if role.startswith("logp") for name in candidates(ROLES[role], lists)]
+    texts = [name for name in ANSWER_TEXTS if name in file.schema.names and is_text(file.schema.field(name).type)]
+    if isinstance(file, JoinedFile):
+        for name in (name for name in tokens if file.adds(rewards.top) != file.adds(name)):
             raise InputError(
-                f"{file.name}: {rewards.name} holds a list of numbers a row and {name} one list: is it a reward for each"
-                " token? Write one reward an answer, or name another column with --reward"
+                f"{file.name}: {rewards.name} holds the values of a prompt's answers in a row, {name} one answer's, and one"
+                " of them is joined. Join on a column that lists each answer's key beside the prompt, or write one row an"
+                " answer"
             )
-    return ExplodedFile(file, rewards, listed)
+    if tokens or texts:
+        one = f"{tokens[0]} one list" if tokens else f"{texts[0]} one text"
+        raise InputError(
+            f"{file.name}: {rewards.name} holds a list of numbers a row and {one}: is it a reward for each token? Write one"
+            " reward an answer, or name another column with --reward"
+        )
 
 
-def _lacking(name: str, schemas: Mapping[str, pa.Schema], more: str = "") -> InputError:
+def _lacking(names: Sequence[str], schemas: Mapping[str, pa.Schema], *, taken: str = "", more: str = "") -> InputError:
+    """The error for roles of one sort that no column plays."""
     file, schema = next(iter(schemas.items()))
-    role = ROLES[name]
-    names = ", ".join(schema.names) or "none"
-    what = f"{name} log-probs" if name.startswith("logp") else name
+    roles = [ROLES[name] for name in names]
+    what = " and ".join(role.name.removeprefix("logp_") for role in roles)
+    what += " log-probs" if names[0].startswith("logp") else ""
+    inside = [f"{role.option} {name}" for role in roles for name in fields_inside(role, schema)[:1]]
+    perhaps = f", perhaps {' '.join(inside)}" if inside else ""
+    options = " ".join(f"{role.option} COL" for role in roles)
+    them = "them" if len(roles) > 1 else "it"
     return InputError(
-        f"{file}: no column for the {what.removeprefix('logp_')}, {role.wanted}. Name it with {role.option} COL{more};"
-        f" the columns are {names}"
+        f"{file}: no column for the {what}, {roles[0].wanted}{taken}. Name {them} with {options}{more}{perhaps}; the columns"
+        f" are {', '.join(schema.names) or 'none'}"
     )
 
 

@@ -36,6 +36,14 @@ def is_id(kind: pa.DataType) -> bool:
     return not (types.is_nested(kind) and not is_list(kind) and not types.is_struct(kind))
 
 
+def is_text(kind: pa.DataType) -> bool:
+    """Text of any Arrow layout."""
+    kind = storage_type(kind)
+    if types.is_dictionary(kind):
+        return is_text(kind.value_type)
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
 def is_list(kind: pa.DataType) -> bool:
     """Any of Arrow's list layouts."""
     kind = storage_type(kind)
@@ -67,18 +75,32 @@ class Role:
     Attributes:
         name: of the role, as results call it.
         option: that names the column outright.
-        names: columns that are taken for it, the first that is there wins.
+        ranks: columns that are taken for it, the first that is there wins. What stands in an earlier rank says plainly
+            that it plays the role; of two in one rank neither does so better than the other.
         accepts: whether a type will do.
         wanted: the types in words.
         repeating: names that play the role only where their values repeat.
+        asks: when two columns of one rank are refused, so that the user chooses: "" never, "names" wherever both are
+            there, "values" where their values differ, "groups" where they group the answers differently.
     """
 
     name: str
     option: str
-    names: tuple[str, ...]
+    ranks: tuple[tuple[str, ...], ...]
     accepts: Callable[[pa.DataType], bool]
     wanted: str
     repeating: tuple[str, ...] = ()
+    asks: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all ranks, in order."""
+        return tuple(name for rank in self.ranks for name in rank)
+
+    def rank(self, column: str) -> int:
+        """The rank of a column that one of the names matches, whatever its case."""
+        folded = column.casefold()
+        return next(number for number, rank in enumerate(self.ranks) if column in rank or folded in map(str.casefold, rank))
 
     def fits(self, kind: pa.DataType) -> bool:
         """Whether a column of this type can play the role, as it is or with one value an answer in a list a row."""
@@ -89,8 +111,10 @@ class Role:
         """Whether the role's column has one value an answer, in a list where a row is a prompt."""
         return self.name not in ("group", "step", "by")
 
-    def lists_answers(self, kind: pa.DataType) -> bool:
-        """Whether a column of this type lists values of answers, in a file with one row a prompt."""
+    def lists_answers(self, column: str, kind: pa.DataType) -> bool:
+        """Whether a column of this type lists values of answers, in a file with a row a prompt, or a batch of several."""
+        if not self.opens:
+            return lists_ids(self, column, kind)
         return is_list(kind) if self.name == "answer" else is_listed(self.accepts, kind)
 
 
@@ -100,10 +124,11 @@ _ID = "an id (text, an integer, or anything else that can be compared)"
 
 
 def _role(
-    name: str, accepts: Callable[[pa.DataType], bool], wanted: str, names: str = "", repeating: str = ""
+    name: str, accepts: Callable[[pa.DataType], bool], wanted: str, names: str = "", repeating: str = "", asks: str = ""
 ) -> tuple[str, Role]:
-    option = f"--{name.replace('_', '-')}"
-    return name, Role(name, option, tuple(names.split()), accepts, wanted, tuple(repeating.split()))
+    """A role by its name; a bar in `names` begins a new rank."""
+    ranks = tuple(tuple(rank.split()) for rank in names.split("|"))
+    return name, Role(name, f"--{name.replace('_', '-')}", ranks, accepts, wanted, tuple(repeating.split()), asks)
 
 
 ROLES: dict[str, Role] = dict(
@@ -112,20 +137,23 @@ ROLES: dict[str, Role] = dict(
             "group",
             is_id,
             _ID,
-            """group_id group_uid group_index group_idx prompt_id problem_id example_id task_id _ng_task_index question_id
-            data_id instance_id qid prompt_idx problem_idx prompt_hash group uid unique_id uuid id index
-            prompt input query question problem input_prompt instruction
-            prompt_ids prompt_tokens prompt_token_ids input_tokens""",
+            """group_id group_uid group_index group_idx
+            | prompt_id problem_id example_id task_id _ng_task_index question_id data_id instance_id qid prompt_idx
+            problem_idx prompt_hash task_hash | group | uid unique_id uuid id index
+            | prompt input query question problem input_prompt instruction prompts queries
+            | prompt_ids prompt_tokens prompt_token_ids input_tokens""",
             repeating="uid unique_id uuid id index",
+            asks="groups",
         ),
         _role("step", is_id, _ID, "step global_step training_step train_step iteration gen_step"),
         _role(
             "reward",
             is_number,
             _NUMBER,
-            """reward rewards total_reward score scores scalar_reward reward_score final_reward task_reward task_rewards
-            filtered_rewards is_correct correct acc accuracy passed verdict correctness_math_verify rollout_labels
-            rollout_grades ratings""",
+            """reward rewards total_reward score scores scalar_reward reward_score
+            | final_reward task_reward task_rewards filtered_rewards | is_correct correct acc accuracy passed verdict
+            | correctness_math_verify rollout_labels rollout_grades ratings""",
+            asks="values",
         ),
         _role("advantage", is_number, _NUMBER),
         _role("by", is_id, _ID),
@@ -141,14 +169,16 @@ ROLES: dict[str, Role] = dict(
             "logp_new",
             is_number_list,
             _LIST,
-            """new_logprobs new_log_probs logp_new new_logp trainer_logprobs policy_logprobs current_logprobs
-            per_token_logps action_log_probs log_probs""",
+            """new_logprobs new_log_probs logp_new new_logp
+            | trainer_logprobs policy_logprobs current_logprobs per_token_logps action_log_probs | log_probs""",
+            asks="names",
         ),
         _role(
             "logp_old",
             is_number_list,
             _LIST,
-            "old_logprobs old_log_probs logp_old old_logp old_per_token_logps prev_logprobs",
+            "old_logprobs old_log_probs logp_old old_logp old_per_token_logps | prev_logprobs",
+            asks="names",
         ),
         _role(
             "logp_sampler",
@@ -156,25 +186,41 @@ ROLES: dict[str, Role] = dict(
             _LIST,
             """rollout_logprobs rollout_log_probs inference_logprobs generation_logprobs generation_log_probs
             sampling_logprobs sampling_per_token_logps logp_sampler sampler_logprobs vllm_logprobs behavior_logprobs
-            output_logprobs completion_logprobs logprobs logps""",
+            | output_logprobs completion_logprobs | logprobs logps""",
+            asks="names",
         ),
         _role(
             "logp_ref",
             is_number_list,
             _LIST,
             """ref_logprobs ref_log_probs ref_log_prob logp_ref reference_logprobs ref_per_token_logps
-            base_action_log_probs""",
+            | base_action_log_probs""",
+            asks="names",
         ),
         _role(
             "mask",
             is_number_list,
             _LIST,
             """loss_mask loss_masks completion_mask response_mask token_loss_mask action_mask assistant_mask
-            assistant_masks new_response_mask mask masks""",
+            assistant_masks new_response_mask mask masks labels""",
         ),
     )
 )
 """Every role by its name; names in the order in which they are tried."""
+
+GROUP_IDS = 3
+"""Ranks of the group's names that are ids of groups or prompts; after them come ids that may be of anything, and texts."""
+
+
+def lists_ids(role: Role, column: str, kind: pa.DataType) -> bool:
+    """Whether a column of this type has, in a file of lists, an id for each answer: not one prompt's tokens or chat."""
+    kind = storage_type(kind)
+    if not is_list(kind):
+        return False
+    inner = storage_type(kind.value_type)
+    if role.name == "group" and is_number(inner):
+        return column.casefold() in {name for rank in role.ranks[: GROUP_IDS + 1] for name in rank}
+    return is_id(inner) and not types.is_struct(inner)
 
 
 FOUND = "found by name"
@@ -214,27 +260,54 @@ class Column:
 
 
 def resolve(name: str, schema: pa.Schema) -> Column | None:
-    """The column called `name`: a top-level one of that name, else a dotted path into a struct, else None."""
+    """The column called `name`: a top-level one of that name, else a path into structs or lists of them, else None."""
     if name in schema.names:
         return Column(name, name)
     for top in sorted((n for n in schema.names if name.startswith(n + ".")), key=len, reverse=True):
-        kind = storage_type(schema.field(top).type)
+        kind: pa.DataType | None = schema.field(top).type
         path = tuple(name[len(top) + 1 :].split("."))
         for part in path:
-            if not types.is_struct(kind) or kind.get_field_index(part) < 0:
-                break
-            kind = kind.field(part).type
-        else:
+            kind = None if kind is None else _field(kind, part)
+        if kind is not None:
             return Column(name, top, path)
     return None
+
+
+def _field(kind: pa.DataType, part: str) -> pa.DataType | None:
+    """The type of a struct's field; of a list of structs, the list of their fields."""
+    kind = storage_type(kind)
+    if is_list(kind):
+        inner = _field(kind.value_type, part)
+        return None if inner is None else pa.large_list(inner)
+    return kind.field(part).type if types.is_struct(kind) and kind.get_field_index(part) >= 0 else None
 
 
 def type_of(column: Column, schema: pa.Schema) -> pa.DataType:
     """The type at the end of the column's path."""
     kind = schema.field(column.top).type
     for part in column.path:
-        kind = storage_type(kind).field(part).type
+        kind = _field(kind, part)
     return kind
+
+
+def fields_inside(role: Role, schema: pa.Schema) -> list[str]:
+    """Dotted paths into structs, and lists of them, whose ends could play the role by name and type; best first."""
+    found: list[tuple[int, str]] = []
+
+    def look(path: str, kind: pa.DataType) -> None:
+        inner = storage_type(kind)
+        while is_list(inner):
+            inner = storage_type(inner.value_type)
+        for each in inner if types.is_struct(inner) else ():
+            name = f"{path}.{each.name}"
+            column = resolve(name, schema)
+            if each.name in role.names and column is not None and role.fits(type_of(column, schema)):
+                found.append((role.names.index(each.name), name))
+            look(name, each.type)
+
+    for top in schema:
+        look(top.name, top.type)
+    return [name for _, name in sorted(found)]
 
 
 def candidates(role: Role, names: Sequence[str]) -> list[str]:
@@ -260,25 +333,48 @@ def check_type(role: Role, column: str, kind: pa.DataType, file: str) -> None:
         InputError: it cannot.
     """
     if not role.accepts(kind):
+        inner = storage_type(kind)
+        fields = [each.name for each in inner if role.fits(each.type)] if types.is_struct(inner) else []
+        example = f"{role.option} {column}.{fields[0]}" if fields else ""
+        mend = f"Name one of its fields, as in {example}" if fields else f"Name another with {role.option}"
         raise InputError(
-            f"{file}: column {column} cannot be the {role.name}: it has type {kind}, a {role.name} is {role.wanted}."
-            f" Name another with {role.option}."
+            f"{file}: column {column} cannot be the {role.name}: it has type {kind}, a {role.name} is {role.wanted}. {mend}"
         )
 
 
 def found_by_name(role: Role, schemas: Mapping[str, pa.Schema]) -> Choice | None:
     """The column that plays `role` by its name over all files together, whatever their order; None without one.
 
+    A column of nulls only gives way to one with values.
+
     Raises:
-        InputError: columns of such a name are there, but none of a type that can play the role.
+        InputError: columns of such a name are there, but none of a type that can play the role; or two that say equally
+            well that they do, where values cannot tell which.
     """
     names = list(dict.fromkeys(name for schema in schemas.values() for name in schema.names))
     matching = candidates(role, names)
-    for chosen in matching:
-        if all(role.fits(schema.field(chosen).type) for schema in schemas.values() if chosen in schema.names):
-            return Choice((chosen,), FOUND, tuple(name for name in matching if name != chosen))
+    fitting = [name for name in matching if all(role.fits(kind) for kind in _types(name, schemas))]
+    fitting.sort(key=lambda name: all(map(types.is_null, _types(name, schemas))))
+    if fitting:
+        chosen, *others = fitting
+        rivals = [name for name in others if role.rank(name) == role.rank(chosen)]
+        if role.asks == "names" and rivals:
+            raise either(role, next(iter(schemas)), [chosen, *rivals])
+        return Choice((chosen,), FOUND, tuple(name for name in matching if name != chosen))
     for name in matching[:1]:
         for file, schema in schemas.items():
             if name in schema.names:
                 check_type(role, name, schema.field(name).type, file)
     return None
+
+
+def _types(name: str, schemas: Mapping[str, pa.Schema]) -> list[pa.DataType]:
+    """The types of a column in the files that have it."""
+    return [schema.field(name).type for schema in schemas.values() if name in schema.names]
+
+
+def either(role: Role, file: str, columns: Sequence[str], why: str = "") -> InputError:
+    """The error for columns of which each could play the role: the user chooses."""
+    what = f"{role.name.removeprefix('logp_')} log-probs" if role.name.startswith("logp") else role.name
+    listed = " or ".join(f"{role.option} {name}" for name in columns)
+    return InputError(f"{file}: {' and '.join(columns)} could each be the {what}{why}. Add {listed}")

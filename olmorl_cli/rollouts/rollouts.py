@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from olmorl_cli.errors import Problems
+from olmorl_cli.rollouts.exploded import ROW
 from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.parallel import in_order
 from olmorl_cli.rollouts.provenance import Provenance
@@ -54,6 +55,7 @@ class Rollouts:
         provenance: where the advantages come from, if `olmorl` wrote the (only) file and its advantages are used.
         joined: further files, whose columns stand beside those of `files`.
         notes: what a person should know of how the input was opened.
+        files_of_labels: numbers of the files whose masks are label ids.
     """
 
     files: Sequence[DataFile]
@@ -64,6 +66,7 @@ class Rollouts:
     compact: bool = False
     joined: Sequence[DataFile] = ()
     notes: Problems = field(default_factory=Problems)
+    files_of_labels: frozenset[int] = frozenset()
 
     @property
     def rows(self) -> int:
@@ -82,6 +85,14 @@ class Rollouts:
                 continue
             shown[role] = choice.terms[0] if len(choice.columns) == 1 else choice.terms
         return shown
+
+    @property
+    def why_single(self) -> str:
+        """What may be wrong, and what to do, where every group has one answer."""
+        columns = self.choices["group"].columns if "group" in self.choices else ("-G 1",)
+        if columns == (ROW,):
+            return "each row lists the values of one. Take N consecutive answers a group with -G N"
+        return f"is {', '.join(columns)} what tells the groups? Name another column with --group"
 
     def locate(self, role: str, file: DataFile) -> list[Column | None]:
         """Where `file` has the role's columns; None for one that it may lack and does."""

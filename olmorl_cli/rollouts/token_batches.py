@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from olmorl_cli.core.tokens import Segments, Tokens
+from olmorl_cli.core.tokens import Tokens
 from olmorl_cli.errors import MOST_PLACES, Place, Problems
 from olmorl_cli.rollouts.arrays import BoolArray, IntArray, Lists, column_of, lists_of, marks_of, numbers_of
 from olmorl_cli.rollouts.files import DataFile, Fragment
+from olmorl_cli.rollouts.masks import odd_marks, ones_of
 from olmorl_cli.rollouts.parallel import ahead, cores
 from olmorl_cli.rollouts.roles import Column
 from olmorl_cli.rollouts.rollouts import Rollouts
@@ -42,6 +43,7 @@ class TokenColumns:
         sampler_missing: other files have a column of them, this one has not.
         compact: log-probs stand only for the tokens that the mask marks.
         read_ahead: decode the next batch meanwhile; there are fewer fragments than cores.
+        labels: the masks are label ids, of which -100 is masked.
     """
 
     logps: Mapping[str, Column]
@@ -50,6 +52,7 @@ class TokenColumns:
     sampler_missing: bool = False
     compact: bool = False
     read_ahead: bool = False
+    labels: bool = False
 
     @property
     def tops(self) -> list[str]:
@@ -57,14 +60,21 @@ class TokenColumns:
         return list(dict.fromkeys(column.top for column in columns))
 
 
-def token_columns(rollouts: Rollouts, file: DataFile, sampler_required: bool = False) -> TokenColumns:
-    """Where `file` has the tokens."""
+def token_columns(rollouts: Rollouts, number: int, sampler_required: bool = False) -> TokenColumns:
+    """Where the input's file of this number has the tokens."""
+    file = rollouts.files[number]
     places = {role: rollouts.locate(role, file) for role in rollouts.choices if role.startswith("logp") or role == "mask"}
     logps = {role: place[0] for role, place in places.items() if role != "mask" and place[0] is not None}
     missing = "logp_sampler" in rollouts.choices and "logp_sampler" not in logps
-    mask = places["mask"][0] if "mask" in places else None
-    few = len(rollouts.fragments) < cores()
-    return TokenColumns(logps, mask, sampler_required, missing, rollouts.compact, read_ahead=few)
+    return TokenColumns(
+        logps,
+        places["mask"][0] if "mask" in places else None,
+        sampler_required,
+        missing,
+        rollouts.compact,
+        read_ahead=len(rollouts.fragments) < cores(),
+        labels=number in rollouts.files_of_labels,
+    )
 
 
 def token_blocks(
@@ -121,10 +131,19 @@ class _Batch:
         """The batch's real tokens, block by block; nothing where errors (now among the problems) leave nothing to score."""
         logps = {role: lists_of(column_of(batch, column)) for role, column in self.columns.logps.items()}
         mask = lists_of(column_of(batch, self.columns.mask)) if self.columns.mask else None
+        if mask is not None and not self.columns.labels and (odd := odd_marks(mask.values)) is not None:
+            offsets = np.concatenate(([0], np.cumsum(mask.lengths)))
+            said = "the mask has a value other than 0 and 1, though the file does not begin with label ids"
+            action = "Write 0 and 1, or label ids with -100 for what is masked, into all rows"
+            self._report_tokens("odd_mask", said, action, np.flatnonzero(odd), offsets, 0)
         has_sampler = None
         if "logp_sampler" not in self._required and "logp_sampler" in logps and logps["logp_sampler"].null is not None:
             has_sampler = ~logps["logp_sampler"].null
-        if self.columns.compact and mask is not None and (_ones(mask) == logps[self._required[0]].lengths).all():
+        if (
+            self.columns.compact
+            and mask is not None
+            and (ones_of(mask, self.columns.labels) == logps[self._required[0]].lengths).all()
+        ):
             mask = None  # each log-prob stands for a 1 of the mask
         usable = self._usable(logps, mask)
         lengths = next(logps[role].lengths for role in self._required)
@@ -136,7 +155,7 @@ class _Batch:
             values["logp_sampler"] = _spread(values["logp_sampler"], np.repeat(has_sampler, lengths))
         real = None
         if mask is not None:
-            real, unknown = _flat(marks_of(mask.values), mask, usable)
+            real, unknown = _flat(marks_of(mask.values, self.columns.labels), mask, usable)
             if unknown is not None and unknown.any():
                 action = "Write 0 or 1 for every token of the mask"
                 self._report_tokens("null_in_mask", "the mask is null or NaN", action, np.flatnonzero(unknown), offsets, 0)
@@ -244,7 +263,8 @@ class _Batch:
             if differs.any():
                 details = [f" ({names[first]} {a}, {name} {b})" for a, b in _pairs(reference, lists, differs)]
                 message = f"the lists {names[first]} and {name} have different lengths"
-                action = _mend_lengths(reference, lists, differs, is_mask=not may_be_null)
+                ones = None if may_be_null else ones_of(lists, self.columns.labels)
+                action = _mend_lengths(reference, lists, differs, ones)
                 self._report_rows("lengths", message, action, differs, details=details)
                 differing |= differs
         return ~differing if differing.any() else None
@@ -374,19 +394,11 @@ def _places(whole: IntArray, offsets: IntArray, *cuts: _Kept | None) -> IntArray
     return places
 
 
-def _ones(mask: Lists) -> IntArray:
-    """How many tokens of each answer the mask marks, int (n,)."""
-    marks, _ = marks_of(mask.values)
-    if marks is None:
-        return mask.lengths
-    return Segments(np.concatenate(([0], np.cumsum(mask.lengths)))).count(marks)
-
-
-def _mend_lengths(reference: Lists, lists: Lists, differs: BoolArray, *, is_mask: bool) -> str:
-    """What to do about lists of different lengths, by the way in which they differ."""
-    if is_mask and (_ones(lists) == reference.lengths)[differs].all():
+def _mend_lengths(reference: Lists, lists: Lists, differs: BoolArray, ones: IntArray | None) -> str:
+    """What to do about lists of different lengths, by the way in which they differ; `ones` are those of a mask."""
+    if ones is not None and (ones == reference.lengths)[differs].all():
         return "There is a log-prob for each 1 of the mask: if that is how they are meant, add --accept compact"
-    if is_mask and (lists.lengths == reference.lengths + 1)[differs].all():
+    if ones is not None and (lists.lengths == reference.lengths + 1)[differs].all():
         return "The mask is longer by one, as masks of prompt and answer are before a shift: cut it where it is written"
     return "Write lists of one length an answer; nothing is padded or cut by guess"
 

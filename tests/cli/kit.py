@@ -124,7 +124,8 @@ _IN_TURN = """
 import base64, json, os, sys, tempfile
 from olmorl_cli.__main__ import main
 done = []
-for args in json.load(sys.stdin):
+for args, folder in json.load(sys.stdin):
+    os.chdir(folder)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         own = os.dup(1), os.dup(2)
         os.dup2(out.fileno(), 1), os.dup2(err.fileno(), 2)
@@ -138,9 +139,15 @@ print(json.dumps(done))
 """
 
 
-def run_in_turn(commands: list[tuple[str, ...]], env: dict[str, str] | None = None) -> list[Done]:
-    """Run many commands one after another in a single process, for their results alone; standard input is used up."""
-    done = run(stdin=json.dumps(commands).encode(), python=(sys.executable, "-c", _IN_TURN), env=env)
+def run_in_turn(
+    commands: list[tuple[str, ...]], env: dict[str, str] | None = None, folders: list[str] | None = None
+) -> list[Done]:
+    """Run many commands one after another in a single process, for their results alone; standard input is used up.
+
+    Each runs in its folder, the current one by default.
+    """
+    runs = list(zip(commands, folders or [os.curdir] * len(commands), strict=True))
+    done = run(stdin=json.dumps(runs).encode(), python=(sys.executable, "-c", _IN_TURN), env=env)
     assert (done.code, done.err) == (0, "")
     return [Done(code, base64.b64decode(out), err) for code, out, err in json.loads(done.out)]
 
