@@ -14,8 +14,8 @@ from tests.rollouts.builders import arrow, kinds, opened, rewards_table, score, 
 
 NAMES = {
     "group": """group_id group_uid group_index group_idx prompt_id problem_id example_id task_id _ng_task_index question_id
-        data_id instance_id qid prompt_idx problem_idx prompt_hash uid unique_id uuid id index
-        prompt input query question problem input_prompt instruction
+        data_id instance_id qid prompt_idx problem_idx prompt_hash task_hash uid unique_id uuid id index
+        prompt input query question problem input_prompt instruction prompts queries
         prompt_ids prompt_tokens prompt_token_ids input_tokens""",
     "step": "step global_step training_step train_step iteration gen_step",
     "reward": """reward rewards total_reward score scores scalar_reward reward_score final_reward task_reward task_rewards
@@ -27,7 +27,7 @@ NAMES = {
         sampling_logprobs sampling_per_token_logps vllm_logprobs behavior_logprobs output_logprobs completion_logprobs
         logprobs logps""",
     "mask": """loss_mask loss_masks completion_mask response_mask token_loss_mask action_mask assistant_mask assistant_masks
-        new_response_mask mask masks""",
+        new_response_mask mask masks labels""",
 }
 """Names by role in the order in which they are tried (the table of names that real trainers write)."""
 
