@@ -1,19 +1,28 @@
 """JSON Lines, taken to an Arrow file once, block by block, so that it can be read like any other."""
 
 import io
+import json
 import re
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.json
 
 from olmorl_cli.errors import InputError
+from olmorl_cli.rollouts.roles import MIXED
 from olmorl_cli.rollouts.sources import Source
 
 BLOCK = 16 << 20
 """Bytes of whole lines parsed at a time."""
 
+MOST_PATHS = 12
+"""Keys at any depth that may become texts by themselves; after them, whole columns do."""
+
+Path = tuple[str, ...]
+"""Keys from the top down; `_ITEMS` for the items of a list."""
+_ITEMS = "[]"
+_CHANGES = re.compile(r"Column\(/(.+)\) changed from ")
 _NO_OBJECT = re.compile(rb"^[ \t\r]*(?:[^{\s].*|\{.*[^}\s][ \t\r]*)$", re.MULTILINE)
 _AFTER_OBJECT = re.compile(rb"\}[ \t\r]*(?:null|true|false|[\[\"\d{-])")
 
@@ -21,27 +30,39 @@ _AFTER_OBJECT = re.compile(rb"\}[ \t\r]*(?:null|true|false|[\[\"\d{-])")
 def json_to_arrow(source: Source, sink: IO[bytes]) -> None:
     """Write the objects of `source` to `sink` as an Arrow file; the columns are the keys of all lines together.
 
-    Bare NaN and Infinity, as Python's json writes them, are numbers. Texts that look like dates stay texts.
+    Bare NaN and Infinity, as Python's json writes them, are numbers. Texts that look like dates stay texts. A key, at any
+    depth, whose values are of several kinds becomes text, each value as JSON; at the top its field says so (`MIXED`).
 
     Raises:
-        InputError: a line is no JSON object, or values of one key do not go together.
+        InputError: a line is no JSON object.
     """
-    schema: pa.Schema | None = None
-    for line, block in _blocks(source):
-        table = _parsed(source, line, block, None)
-        found = pa.schema([pa.field(f.name, _plain(f.type)) for f in table.schema])
-        try:
-            schema = found if schema is None else pa.unify_schemas([schema, found], promote_options="permissive")
-        except pa.ArrowException as error:
-            raise InputError(
-                f"{source.name}: a key has values that do not go together: {' '.join(str(error).split())}."
-                " Give each key one kind of value"
-            ) from error
-    schema = pa.schema([]) if schema is None else schema
-    with pa.ipc.new_file(sink, schema) as writer:
+    mixed: set[Path] = set()
+    schema, known = _schema(source, mixed), 0
+    while len(mixed) > known:  # blocks read before may have these keys as well
+        known = len(mixed)
+        schema = _schema(source, mixed)
+    marked = {path[0] for path in mixed if len(path) == 1}
+    fields = [field.with_metadata(MIXED) if field.name in marked else field for field in schema]
+    with pa.ipc.new_file(sink, pa.schema(fields)) as writer:
         for line, block in _blocks(source):
-            writer.write_table(_parsed(source, line, block, schema).select(schema.names))
+            table = _parsed(source, line, block, schema, mixed).select(schema.names)
+            writer.write_table(table.cast(pa.schema(fields)))
     sink.flush()
+
+
+def _schema(source: Source, mixed: set[Path]) -> pa.Schema:
+    """The columns of all blocks together; keys whose values do not go together are added to `mixed`."""
+    fields: dict[str, pa.Field] = {}
+    for line, block in _blocks(source):
+        for field in _parsed(source, line, block, None, mixed).schema:
+            found = pa.field(field.name, _plain(field.type))
+            try:
+                schemas = [pa.schema([fields.get(field.name, found)]), pa.schema([found])]
+                fields[field.name] = pa.unify_schemas(schemas, promote_options="permissive").field(0)
+            except pa.ArrowException:
+                mixed.add((field.name,))
+                fields[field.name] = pa.field(field.name, pa.string())
+    return pa.schema(list(fields.values()))
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
@@ -73,20 +94,50 @@ def _blocks(source: Source) -> Iterator[tuple[int, bytes]]:
             yield line, rest
 
 
-def _parsed(source: Source, line: int, block: bytes, schema: pa.Schema | None) -> pa.Table:
+def _parsed(source: Source, line: int, block: bytes, schema: pa.Schema | None, mixed: set[Path]) -> pa.Table:
+    """A block's objects; without a `schema`, keys with values of several kinds are added to `mixed`."""
     _check_objects(source, line, block)
     if not block.strip():
         return (schema or pa.schema([])).empty_table()
     options = pyarrow.json.ParseOptions(explicit_schema=schema)
-    read = pyarrow.json.ReadOptions(use_threads=False, block_size=max(len(block) + 1, 1 << 20))
-    try:
-        return pyarrow.json.read_json(io.BytesIO(block), read_options=read, parse_options=options)
-    except (pa.ArrowException, UnicodeDecodeError) as error:
-        said = " ".join(str(error).split()).removeprefix("JSON parse error: ")
-        raise InputError(
-            f"{source.name}: not JSON Lines in the block from line {line + 1}: {said}. Write one object a line,"
-            " and one kind of value for each key"
-        ) from error
+    while True:
+        data = _with_texts(block, mixed) if mixed else block
+        read = pyarrow.json.ReadOptions(use_threads=False, block_size=max(len(data) + 1, 1 << 20))
+        try:
+            return pyarrow.json.read_json(io.BytesIO(data), read_options=read, parse_options=options)
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            said = " ".join(str(error).split()).removeprefix("JSON parse error: ")
+            changes = _CHANGES.match(said)
+            path = tuple(changes[1].split("/")) if changes else ()
+            path = path if len(mixed) < MOST_PATHS else path[:1]
+            if not path or path in mixed or schema is not None:
+                raise InputError(
+                    f"{source.name}: not JSON Lines in the block from line {line + 1}: {said}. Write one object a line,"
+                    " and one kind of value for each key"
+                ) from error
+            mixed.add(path)
+
+
+def _with_texts(block: bytes, mixed: set[Path]) -> bytes:
+    """The block with the values at the paths `mixed` as texts: a line at a time, which few files need."""
+    lines = []
+    for line in filter(bytes.strip, block.split(b"\n")):
+        value = json.loads(line)
+        for path in mixed:
+            value = _as_text(value, path)
+        lines.append(json.dumps(value).encode())
+    return b"\n".join(lines) + b"\n"
+
+
+def _as_text(value: Any, path: Path) -> Any:
+    """The value with what lies at the path in it as JSON, but for texts and nulls, which stay as they are."""
+    if not path:
+        return value if value is None or isinstance(value, str) else json.dumps(value)
+    if path[0] == _ITEMS and isinstance(value, list):
+        return [_as_text(item, path[1:]) for item in value]
+    if isinstance(value, dict) and path[0] in value:
+        return {**value, path[0]: _as_text(value[path[0]], path[1:])}
+    return value
 
 
 def _check_objects(source: Source, line: int, block: bytes) -> None:
@@ -105,8 +156,6 @@ def _check_objects(source: Source, line: int, block: bytes) -> None:
 
 
 def _one_object(line: bytes) -> bool:
-    import json
-
     try:
         return isinstance(json.loads(line), dict)
     except ValueError:

@@ -24,7 +24,6 @@ from olmorl_cli.rollouts.roles import (
     Role,
     candidates,
     check_type,
-    fields_inside,
     found_by_name,
     is_list,
     is_listed,
@@ -32,6 +31,7 @@ from olmorl_cli.rollouts.roles import (
     is_text,
     missing_column,
     resolve,
+    storage_type,
     type_of,
 )
 from olmorl_cli.rollouts.rollouts import Rollouts, Selection
@@ -316,7 +316,7 @@ def _lacking(names: Sequence[str], schemas: Mapping[str, pa.Schema], *, taken: s
     roles = [ROLES[name] for name in names]
     what = " and ".join(role.name.removeprefix("logp_") for role in roles)
     what += " log-probs" if names[0].startswith("logp") else ""
-    inside = [f"{role.option} {name}" for role in roles for name in fields_inside(role, schema)[:1]]
+    inside = [f"{role.option} {name}" for role in roles for name in _fields_inside(role, schema)[:1]]
     perhaps = f", perhaps {' '.join(inside)}" if inside else ""
     options = " ".join(f"{role.option} COL" for role in roles)
     them = "them" if len(roles) > 1 else "it"
@@ -324,6 +324,26 @@ def _lacking(names: Sequence[str], schemas: Mapping[str, pa.Schema], *, taken: s
         f"{file}: no column for the {what}, {roles[0].wanted}{taken}. Name {them} with {options}{more}{perhaps}; the columns"
         f" are {', '.join(schema.names) or 'none'}"
     )
+
+
+def _fields_inside(role: Role, schema: pa.Schema) -> list[str]:
+    """Dotted paths into structs, and lists of them, whose ends could play the role by name and type; best first."""
+    found: list[tuple[int, str]] = []
+
+    def look(path: str, kind: pa.DataType) -> None:
+        inner = storage_type(kind)
+        while is_list(inner):
+            inner = storage_type(inner.value_type)
+        for each in inner if types.is_struct(inner) else ():
+            name = f"{path}.{each.name}"
+            column = resolve(name, schema)
+            if each.name in role.names and column is not None and role.fits(type_of(column, schema)):
+                found.append((role.names.index(each.name), name))
+            look(name, each.type)
+
+    for top in schema:
+        look(top.name, top.type)
+    return [name for _, name in sorted(found)]
 
 
 def _check_every_file(rollouts: Rollouts) -> None:
@@ -336,4 +356,4 @@ def _check_every_file(rollouts: Rollouts) -> None:
                     continue
                 if place is None:
                     raise missing_column(column, file.name, file.schema.names)
-                check_type(ROLES[name], column, type_of(place, file.schema), file.name)
+                check_type(ROLES[name], place, file.schema, file.name)

@@ -250,6 +250,10 @@ class Choice:
         return [n if weight == 1.0 else f"{n}*{weight:g}" for n, weight in zip(self.columns, weights, strict=True)]
 
 
+MIXED = {b"olmorl.kinds": b"several"}
+"""Metadata of a column of texts made from values of several kinds."""
+
+
 @dataclass(frozen=True)
 class Column:
     """A column as a file stores it: a top-level name, and the path of fields inside it."""
@@ -290,26 +294,6 @@ def type_of(column: Column, schema: pa.Schema) -> pa.DataType:
     return kind
 
 
-def fields_inside(role: Role, schema: pa.Schema) -> list[str]:
-    """Dotted paths into structs, and lists of them, whose ends could play the role by name and type; best first."""
-    found: list[tuple[int, str]] = []
-
-    def look(path: str, kind: pa.DataType) -> None:
-        inner = storage_type(kind)
-        while is_list(inner):
-            inner = storage_type(inner.value_type)
-        for each in inner if types.is_struct(inner) else ():
-            name = f"{path}.{each.name}"
-            column = resolve(name, schema)
-            if each.name in role.names and column is not None and role.fits(type_of(column, schema)):
-                found.append((role.names.index(each.name), name))
-            look(name, each.type)
-
-    for top in schema:
-        look(top.name, top.type)
-    return [name for _, name in sorted(found)]
-
-
 def candidates(role: Role, names: Sequence[str]) -> list[str]:
     """Columns among `names` that the role's own names match, best first: exactly, then whatever their case."""
     exact = [name for name in role.names if name in names]
@@ -326,20 +310,26 @@ def missing_column(name: str, file: str, names: Sequence[str]) -> InputError:
     return InputError(f"{file}: no column {name}. The columns are {', '.join(names) or 'none'}.{hint}")
 
 
-def check_type(role: Role, column: str, kind: pa.DataType, file: str) -> None:
-    """Refuse a column whose type cannot play the role.
+def check_type(role: Role, column: Column, schema: pa.Schema, file: str) -> None:
+    """Refuse a column that cannot play the role by its type, or has values of several kinds.
 
     Raises:
         InputError: it cannot.
     """
-    if not role.accepts(kind):
-        inner = storage_type(kind)
-        fields = [each.name for each in inner if role.fits(each.type)] if types.is_struct(inner) else []
-        example = f"{role.option} {column}.{fields[0]}" if fields else ""
-        mend = f"Name one of its fields, as in {example}" if fields else f"Name another with {role.option}"
-        raise InputError(
-            f"{file}: column {column} cannot be the {role.name}: it has type {kind}, a {role.name} is {role.wanted}. {mend}"
-        )
+    kind, mend = type_of(column, schema), f"Name another with {role.option}"
+    is_not = f"it has type {kind}, a {role.name} is {role.wanted}"
+    if _is_mixed(column, schema):
+        is_not, mend = "its values are of several kinds", f"Write one kind, or name another with {role.option}"
+    elif role.accepts(kind):
+        return
+    elif types.is_struct(inner := storage_type(kind)) and (fields := [f.name for f in inner if role.fits(f.type)]):
+        mend = f"Name one of its fields, as in {role.option} {column.name}.{fields[0]}"
+    raise InputError(f"{file}: column {column.name} cannot be the {role.name}: {is_not}. {mend}")
+
+
+def _is_mixed(column: Column, schema: pa.Schema) -> bool:
+    """Whether the column's texts were values of several kinds."""
+    return MIXED.items() <= (schema.field(column.top).metadata or {}).items()
 
 
 def found_by_name(role: Role, schemas: Mapping[str, pa.Schema]) -> Choice | None:
@@ -353,7 +343,7 @@ def found_by_name(role: Role, schemas: Mapping[str, pa.Schema]) -> Choice | None
     """
     names = list(dict.fromkeys(name for schema in schemas.values() for name in schema.names))
     matching = candidates(role, names)
-    fitting = [name for name in matching if all(role.fits(kind) for kind in _types(name, schemas))]
+    fitting = [name for name in matching if _fits(role, name, schemas)]
     fitting.sort(key=lambda name: all(map(types.is_null, _types(name, schemas))))
     if fitting:
         chosen, *others = fitting
@@ -364,8 +354,14 @@ def found_by_name(role: Role, schemas: Mapping[str, pa.Schema]) -> Choice | None
     for name in matching[:1]:
         for file, schema in schemas.items():
             if name in schema.names:
-                check_type(role, name, schema.field(name).type, file)
+                check_type(role, Column(name, name), schema, file)
     return None
+
+
+def _fits(role: Role, name: str, schemas: Mapping[str, pa.Schema]) -> bool:
+    """Whether a column can play the role in every file that has it; one of several kinds is refused once it is chosen."""
+    kinds = [(schema.field(name).type, schema) for schema in schemas.values() if name in schema.names]
+    return all(role.fits(kind) or _is_mixed(Column(name, name), schema) for kind, schema in kinds)
 
 
 def _types(name: str, schemas: Mapping[str, pa.Schema]) -> list[pa.DataType]:
