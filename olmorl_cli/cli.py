@@ -340,7 +340,7 @@ def inspect(
     """What is in the files, and what is wrong with them.
 
     Which column plays which role and why, the numbers of files, answers, groups and tokens, and the problems found; the
-    exit code is 1 if one of them is an error.
+    exit code is 1 if one of them is an error. Two columns of a role that disagree stop it: an option says which to take.
     """
     from olmorl_cli.inspection import ROLES, inspect_rollouts
     from olmorl_cli.rollouts.opening import OPTIONAL, open_rollouts
