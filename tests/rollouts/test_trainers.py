@@ -45,7 +45,8 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Ends:
         more = [line.replace("olmorl advantages", "olmorl groups")] if LAYOUTS[name].objective is None else []
         lines += [(name, str(folder), each) for each in (line, *more)]
     plain = [each for each in lines if each[2].startswith("olmorl ")]
-    done = kit.run_in_turn([tuple(shlex.split(line)[1:]) for _, _, line in plain], folders=[folder for _, folder, _ in plain])
+    commands, folders = [tuple(shlex.split(line)[1:]) for _, _, line in plain], [folder for _, folder, _ in plain]
+    done = kit.run_in_turn(commands, folders=folders)
     ended: Ends = {}
     for (name, _, _), each in zip(plain, done, strict=True):
         ended.setdefault(name, []).append(each)
