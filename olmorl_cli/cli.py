@@ -12,6 +12,7 @@ from olmorl_cli.options import Overrides, Program, parse_choice, selection_of
 from olmorl_cli.output import (
     Destination,
     destination_of,
+    problems_to,
     progress_bar,
     say,
     say_columns,
@@ -47,20 +48,21 @@ def _score(
     selection: "Selection",
     recipe: "Recipe",
     invalid: str,
-    place: tuple[str | None, str | None, bool],
-) -> tuple["ScoredAnswers", Destination]:
+    destination: Destination,
+) -> "ScoredAnswers":
     """Open the input, check the destination, score the answers."""
     from olmorl_cli.rollouts.opening import open_rollouts
     from olmorl_cli.scoring import score_answers
 
     skip = parse_choice("--invalid", invalid, ("error", "skip")) == "skip"
     needs = {"group", "step", "reward", "answer"} | ({"advantage"} if selection.of("advantage") else set())
-    rollouts = open_rollouts(files or (), selection, frozenset(needs))
-    destination = destination_of(*place, rollouts.sources)
-    scored = score_answers(rollouts, recipe, skip)
+    with problems_to(destination) as found:
+        rollouts = open_rollouts(files or (), selection, frozenset(needs), check=destination.check)
+        scored = score_answers(rollouts, recipe, skip)
+        found.merge(scored.problems)
     say_columns(destination.quiet, rollouts)
     say(destination.quiet, scored.notes)
-    return scored, destination
+    return scored
 
 
 @app.command()
@@ -80,6 +82,7 @@ def advantages(
     invalid: options.Invalid = "error",
     format: options.Format = None,
     output: options.Output = None,
+    problems: options.ProblemsFile = None,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -91,9 +94,9 @@ def advantages(
     from olmorl_cli.results import answers_table, passed_through, replaced_columns
     from olmorl_cli.rollouts.writer import write_batches, write_table
 
-    selection = selection_of(context.params)
+    selection, destination = selection_of(context.params), destination_of(context.params)
     settings = Overrides.of(context.params).over(recipe)
-    scored, destination = _score(files, selection, settings, invalid, (format, output, quiet))
+    scored = _score(files, selection, settings, invalid, destination)
 
     def write(sink: IO[bytes], stream: bool) -> None:
         if destination.format not in ("parquet", "arrow"):
@@ -128,6 +131,7 @@ def groups(
     invalid: options.Invalid = "error",
     format: options.Format = None,
     output: options.Output = None,
+    problems: options.ProblemsFile = None,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -138,8 +142,8 @@ def groups(
     """
     from olmorl_cli.results import groups_table
 
-    selection = selection_of(context.params)
-    scored, destination = _score(files, selection, Overrides().over(recipe), invalid, (format, output, quiet))
+    selection, destination = selection_of(context.params), destination_of(context.params)
+    scored = _score(files, selection, Overrides().over(recipe), invalid, destination)
     table = groups_table(scored)
 
     def screen(console: "Console") -> Iterator["RenderableType"]:
@@ -155,13 +159,13 @@ def _score_tokens(
     selection: "Selection",
     recipes: Sequence["Recipe"],
     invalid: str,
-    place: tuple[str | None, str | None, bool],
+    destination: Destination,
     *,
     by: str | None = None,
     own_advantages: bool = False,
     keep_sums: bool = False,
     diagnose: bool = False,
-) -> tuple[list["Objective"], Destination]:
+) -> list["Objective"]:
     """Open the input, check the destination, score the objective under every recipe."""
     from olmorl_cli.rollouts.opening import OPTIONAL, open_rollouts
     from olmorl_cli.scoring import RESULT_KEYS, score_objective
@@ -178,16 +182,17 @@ def _score_tokens(
         needs.add("by")
         optional -= {"step"} if by == "step" else frozenset()
         selection = selection.with_column("by", by)
-    rollouts = open_rollouts(files or (), selection, frozenset(needs), optional)
-    destination = destination_of(*place, rollouts.sources)
-    with progress_bar(destination.quiet, rollouts.rows) as progress:
-        results = score_objective(
-            rollouts, recipes, by=by, skip=skip, keep_sums=keep_sums, diagnose=diagnose, progress=progress
-        )
+    with problems_to(destination) as found:
+        rollouts = open_rollouts(files or (), selection, frozenset(needs), optional, destination.check)
+        with progress_bar(destination.quiet, rollouts.rows) as progress:
+            results = score_objective(
+                rollouts, recipes, by=by, skip=skip, keep_sums=keep_sums, diagnose=diagnose, progress=progress
+            )
+        found.merge(results[0].answers.problems)
     if destination.format != "table" or by is not None or len(results) > 1:  # the screen of one objective shows them itself
         say_columns(destination.quiet, rollouts)
     say(destination.quiet, list(dict.fromkeys(note for result in results for note in result.notes)))
-    return results, destination
+    return results
 
 
 def _write_objectives(results: list["Objective"], records: list[dict[str, Any]], destination: Destination) -> None:
@@ -233,6 +238,7 @@ def objective(
     invalid: options.Invalid = "error",
     format: options.Format = None,
     output: options.Output = None,
+    problems: options.ProblemsFile = None,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -247,16 +253,15 @@ def objective(
     if per_token and (per_answer or by is not None):
         other = "--per-answer" if per_answer else "--by"
         raise UsageError(f"--per-token and {other} exclude each other: ask for one of them")
-    selection = selection_of(context.params)
+    selection, destination = selection_of(context.params), destination_of(context.params)
     settings = Overrides.of(context.params).over(recipe)
     own = normalize_std is None and not changes_advantages(settings)
-    place = (format, output, quiet)
-    results, destination = _score_tokens(
+    results = _score_tokens(
         files,
         selection,
         [settings],
         invalid,
-        place,
+        destination,
         by=by,
         own_advantages=own,
         keep_sums=per_answer or per_token,
@@ -298,6 +303,7 @@ def compare(
     invalid: options.Invalid = "error",
     format: options.Format = None,
     output: options.Output = None,
+    problems: options.ProblemsFile = None,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -306,10 +312,10 @@ def compare(
     The rollouts are read once for all of them. --eps-low, --eps-high and --sampler-cap take several values with commas
     between them: a row each.
     """
-    selection = selection_of(context.params)
+    selection, destination = selection_of(context.params), destination_of(context.params)
     overrides = Overrides.of(context.params)
     settings = [each.over(name) for name in recipe or COMPARED for each in overrides.sweep()]
-    results, destination = _score_tokens(files, selection, settings, invalid, (format, output, quiet))
+    results = _score_tokens(files, selection, settings, invalid, destination)
     records = [{"recipe": row["recipe"]} | row for result in results for row in result.rows]
     _write_objectives(results, records, destination)
 
@@ -334,6 +340,7 @@ def inspect(
     accept: options.Accept = None,
     format: options.Format = None,
     output: options.Output = None,
+    problems: options.ProblemsFile = None,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -346,12 +353,13 @@ def inspect(
     from olmorl_cli.rollouts.opening import OPTIONAL, open_rollouts
     from olmorl_cli.rollouts.writer import write_records
 
-    selection = selection_of(context.params)
+    selection, destination = selection_of(context.params), destination_of(context.params)
     optional = OPTIONAL | {role for role in ROLES if role.startswith("logp")}
-    rollouts = open_rollouts(files or (), selection, ROLES, optional)
-    destination = destination_of(format, output, quiet, rollouts.sources)
-    with progress_bar(quiet, rollouts.rows) as progress:
-        inspection = inspect_rollouts(rollouts, progress)
+    with problems_to(destination) as found:
+        rollouts = open_rollouts(files or (), selection, ROLES, optional, destination.check)
+        with progress_bar(quiet, rollouts.rows) as progress:
+            inspection = inspect_rollouts(rollouts, progress)
+        found.merge(inspection.problems)
 
     def screen(console: "Console") -> Iterator["RenderableType"]:
         from olmorl_cli.display.screens import inspection_screen

@@ -1,5 +1,6 @@
 """What can go wrong, as values: the error tree with its exit codes, and problems found in data."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -60,12 +61,13 @@ MOST_PLACES = 5
 
 @dataclass(frozen=True)
 class Place:
-    """Where a problem lies; rows and tokens are 0-based, rows within their file."""
+    """Where a problem lies, and what stands there as text; rows and tokens are 0-based, rows within their file."""
 
     file_number: int
     row: int
     token: int | None = None
     detail: str = ""
+    value: str | None = None
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -79,13 +81,14 @@ class Place:
 
 @dataclass
 class Kind:
-    """All problems of one kind in one file."""
+    """All problems of one kind in one file; `column` is the one that they lie in, where it is one."""
 
     code: str
     severity: str
     file: str
     message: str
     action: str
+    column: str | None = None
     count: int = 0
     places: list[Place] = field(default_factory=list)
 
@@ -99,6 +102,16 @@ class Kind:
         total = f" ({self.count} in all)" if self.places else ""
         return f"{self.file}: {self.message}{where}{total}. {self.action}"
 
+    def records(self) -> Iterator[dict[str, object]]:
+        """A record for each named place, one without a place where none is named; `count` is that of the whole kind."""
+        whole = {"code": self.code, "severity": self.severity, "count": self.count, "file": self.file}
+        said = {"message": self.message, "action": self.action}
+        for place in self.places:
+            there = {"row": place.row, "token": place.token, "column": self.column, "value": place.value}
+            yield {**whole, **there, **said}
+        if not self.places:
+            yield {**whole, "row": None, "token": None, "column": self.column, "value": None, **said}
+
 
 class Problems:
     """Problems found in the data, by kind and file: counts of all, places of the first few.
@@ -110,11 +123,20 @@ class Problems:
         self._kinds: dict[tuple[str, str, int], Kind] = {}
 
     def add(
-        self, code: str, message: str, action: str, *, file: str, places: list[Place], count: int, severity: str = "error"
+        self,
+        code: str,
+        message: str,
+        action: str,
+        *,
+        file: str,
+        places: list[Place],
+        count: int,
+        severity: str = "error",
+        column: str | None = None,
     ) -> None:
         """Add `count` problems of one kind, of which `places` names the first."""
         number = places[0].file_number if places else 0
-        kind = self._kinds.setdefault((code, message, number), Kind(code, severity, file, message, action))
+        kind = self._kinds.setdefault((code, message, number), Kind(code, severity, file, message, action, column))
         kind.count += count
         kind.places = sorted([*kind.places, *places], key=lambda place: place.order)[:MOST_PLACES]
 
@@ -129,6 +151,7 @@ class Problems:
                 places=kind.places,
                 count=kind.count,
                 severity=kind.severity,
+                column=kind.column,
             )
 
     def kinds(self, severity: str | None = None) -> list[Kind]:
@@ -161,6 +184,11 @@ class Problems:
             named[kind.message] = named.get(kind.message, 0) + len(kind.places)
         lines += [f"{files} more files: {message} ({count} in all)." for message, (files, count) in silent.items()]
         return lines
+
+
+def text_of(value: object) -> str:
+    """A value of the data as problems show it."""
+    return "null" if value is None else "NaN" if value != value else str(value)
 
 
 def visible(text: str) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 
 from olmorl_cli.core.advantages import group_statistics
 from olmorl_cli.errors import Kind, Problems
+from olmorl_cli.remarks import remark_single_answers, warn_of_equal_logprobs
 from olmorl_cli.rollouts.answers import read_answers
 from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.rollouts import Rollouts
@@ -50,7 +51,8 @@ def inspect_rollouts(rollouts: Rollouts, progress: Progress | None = None) -> In
     problems = table.problems
     statistics = group_statistics(table.scores, table.groups, table.step_of_group.size)
     tokens = _tokens(rollouts, problems, progress)
-    _remark(rollouts, problems, statistics.size)
+    remark_single_answers(rollouts, problems, statistics.size)
+    _remark_others(rollouts, problems)
     sizes, counts = np.unique(statistics.size, return_counts=True)
     record = {
         "files": [file.name for file in (*rollouts.files, *rollouts.joined)],
@@ -90,33 +92,29 @@ def _tokens(rollouts: Rollouts, problems: Problems, progress: Progress | None) -
     if not any(role.startswith("logp") for role in rollouts.choices):
         return None
 
-    def work(file: DataFile, fragment: Fragment) -> tuple[int, Problems]:
+    def work(file: DataFile, fragment: Fragment) -> tuple[int, bool, Problems]:
         wrong, columns = Problems(), token_columns(rollouts, fragment.file_number)
-        blocks = token_blocks(file, fragment, columns, True, wrong, "error")
-        return sum(int(tokens.offsets[-1]) for _, tokens in blocks), wrong
+        count, equal = 0, {"logp_new", "logp_old"} <= set(columns.logps)
+        for _, tokens in token_blocks(file, fragment, columns, True, wrong, "error"):
+            count += int(tokens.offsets[-1])
+            equal = equal and tokens.old is not None and np.array_equal(tokens.new, tokens.old)
+        return count, equal, wrong
 
-    total = 0
-    for fragment, (count, wrong) in zip(rollouts.fragments, rollouts.map(work), strict=True):
+    total, all_equal = 0, True
+    for fragment, (count, equal, wrong) in zip(rollouts.fragments, rollouts.map(work), strict=True):
         total += count
+        all_equal = all_equal and equal
         problems.merge(wrong)
         if progress is not None:
             progress(fragment.rows)
+    if all_equal and total:
+        warn_of_equal_logprobs(rollouts, problems, total)
     return total
 
 
-def _remark(rollouts: Rollouts, problems: Problems, sizes: np.ndarray[Any, np.dtype[np.int64]]) -> None:
-    """Add what is no fault of the data, but may be one of their reading."""
+def _remark_others(rollouts: Rollouts, problems: Problems) -> None:
+    """Add that other columns could have played a role."""
     file = rollouts.files[0].name if len(rollouts.files) == 1 else f"{len(rollouts.files)} files"
-    if sizes.size > 1 and (sizes == 1).all():
-        problems.add(
-            "single_answer_groups",
-            "every group has one answer, so every advantage is 0",
-            f"{rollouts.why_single[0].upper()}{rollouts.why_single[1:]}",
-            file=file,
-            places=[],
-            count=sizes.size,
-            severity="warning",
-        )
     for role, choice in rollouts.choices.items():
         if choice.others:
             problems.add(

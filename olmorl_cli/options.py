@@ -189,6 +189,15 @@ Output = Annotated[
     str | None,
     typer.Option("-o", "--output", metavar="FILE", help="Write there instead of to standard output.", show_default=False),
 ]
+ProblemsFile = Annotated[
+    str | None,
+    typer.Option(
+        "--problems",
+        metavar="FILE.jsonl",
+        help="Write what is wrong with the data there too, a JSON object for each place named.",
+        show_default=False,
+    ),
+]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No notes and no progress on standard error.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 

@@ -3,12 +3,12 @@
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
-from olmorl_cli.errors import UsageError, visible
+from olmorl_cli.errors import DataError, Problems, UsageError, visible
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,10 +25,18 @@ Screen = Callable[["Console"], Iterator["RenderableType"]]
 
 @dataclass(frozen=True)
 class Destination:
-    """Where a result goes and in which format."""
+    """Where a result goes and in which format.
+
+    Attributes:
+        format: one of table, jsonl, csv, parquet and arrow.
+        output: path of the file, None for standard output.
+        problems: path of the file that takes the problems of the data, None for none.
+        quiet: no notes.
+    """
 
     format: str
     output: str | None
+    problems: str | None
     quiet: bool
 
     @property
@@ -36,24 +44,66 @@ class Destination:
         """Whether standard output waits for the whole result: a cut binary file can look like a short one."""
         return self.format in ("parquet", "arrow")
 
+    def check(self, inputs: Sequence["Source"]) -> None:
+        """Refuse to write over an input, or two things to one place.
 
-def destination_of(format: str | None, output: str | None, quiet: bool, inputs: Sequence["Source"]) -> Destination:
-    """The destination that the options name.
+        Raises:
+            UsageError, OutputError: nothing can be written there.
+        """
+        from olmorl_cli.rollouts.target import check_target, same_target
+
+        check_target(self.output, inputs)
+        if self.problems is not None:
+            check_target(self.problems, inputs, "--problems")
+            if same_target(self.problems, self.output):
+                raise UsageError(f"{self.problems}: the result goes there. Write the problems to another file")
+
+
+def destination_of(parameters: Mapping[str, Any]) -> Destination:
+    """The destination that a command's parameters name; its `check` is still to be called.
 
     Raises:
-        UsageError, OutputError: nothing can be written there.
+        UsageError: they name none.
     """
     from olmorl_cli.options import parse_choice
-    from olmorl_cli.rollouts.target import FORMATS, check_target, format_of
+    from olmorl_cli.rollouts.target import FORMATS, SUFFIXES, format_of
 
+    format, output, problems = (parameters[name] for name in ("format", "output", "problems"))
     if format is not None:
         parse_choice("--format", format, FORMATS)
-    check_target(output, inputs)
+    if problems is not None and SUFFIXES.get(os.path.splitext(problems)[1].lower(), "jsonl") != "jsonl":
+        raise UsageError(f"{problems}: problems are written as JSON Lines. Call the file NAME.jsonl")
     terminal = output is None and sys.stdout is not None and sys.stdout.isatty()
-    chosen = format_of(output, format) if output is not None else format or ("table" if terminal else "jsonl")
+    chosen = format_of(output, format) if output else format or ("table" if terminal else "jsonl")
     if terminal and chosen in ("parquet", "arrow"):
         raise UsageError(f"--format {chosen} is not for a terminal. Write to a file with -o, or into a pipe")
-    return Destination(chosen, output, quiet)
+    return Destination(chosen, output, problems, parameters["quiet"])
+
+
+@contextmanager
+def problems_to(destination: Destination) -> Iterator[Problems]:
+    """Problems to add to: they, or those of an error that ends the work inside, go to the destination's file for them.
+
+    Raises:
+        OutputError: they cannot be written.
+    """
+    found = Problems()
+    try:
+        yield found
+    except DataError as error:
+        _write_problems(destination.problems, error.problems)
+        raise
+    _write_problems(destination.problems, found)
+
+
+def _write_problems(path: str | None, problems: Problems) -> None:
+    if path is None:
+        return
+    from olmorl_cli.rollouts.target import open_target
+    from olmorl_cli.rollouts.writer import write_records
+
+    with open_target(path, whole=False) as sink:
+        write_records([record for kind in problems.kinds() for record in kind.records()], "jsonl", sink, stream=False)
 
 
 def write_result(destination: Destination, write: Callable[[IO[bytes], bool], None], screen: Screen) -> None:

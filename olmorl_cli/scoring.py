@@ -16,6 +16,7 @@ from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.core.sums import FloatArray
 from olmorl_cli.core.tokens import BoolArray, TokenSums
 from olmorl_cli.errors import DataError, Problems
+from olmorl_cli.remarks import bounds_notes, remark_equal_logprobs, remark_single_answers
 from olmorl_cli.rollouts.answers import AnswerTable, read_answers
 from olmorl_cli.rollouts.ids import Codes, combine, first_rows
 from olmorl_cli.rollouts.rollouts import Rollouts
@@ -39,7 +40,7 @@ class ScoredAnswers:
         recipe: what they were scored by.
         statistics: of each group's rewards.
         advantages: float64 (N,), NaN for an unscorable answer.
-        problems: what was left out, with severity note.
+        problems: what was left out, with severity note, and what may be a fault of the reading, with severity warning.
     """
 
     rollouts: Rollouts
@@ -62,13 +63,10 @@ class ScoredAnswers:
     @property
     def notes(self) -> list[str]:
         """What a person should know beside the result, a sentence each."""
-        notes = [kind.line() for kind in self.problems.kinds("note")]
+        notes = [kind.line() for kind in self.problems.kinds() if kind.severity != "error"]
         if (overflown := np.flatnonzero(np.isinf(self.advantages))).size:
             where = f"row {overflown[0]} ({overflown.size} in all)"
             notes.append(f"the advantage overflows (null in JSON), {where}: scale the rewards down")
-        sizes = self.statistics.size
-        if sizes.size > 1 and (sizes == 1).all():
-            notes.append(f"every group has one answer, so every advantage is 0: {self.rollouts.why_single}")
         return notes
 
 
@@ -93,6 +91,7 @@ def score_answers(rollouts: Rollouts, recipe: Recipe, skip: bool = False) -> Sco
         advantages = answer_advantages(table.scores, table.groups, statistics, recipe, steps)
     else:
         advantages = np.where(np.isfinite(table.scores), table.advantages, np.nan)
+    remark_single_answers(rollouts, table.problems, statistics.size)
     return ScoredAnswers(rollouts, table, recipe, statistics, advantages, table.problems)
 
 
@@ -161,6 +160,7 @@ def score_objective(
     if problems.errors:
         raise DataError(problems)
     scored[0].problems.merge(problems)
+    remark_equal_logprobs(rollouts, scored[0].problems, tokens)
     return [
         _objective(answers, figures, partition, kept_groups, by, tokens.sums)
         for answers, figures in zip(scored, tokens.figures, strict=True)
@@ -262,7 +262,7 @@ def _plain(value: Any) -> int | float | None:
 
 
 def _objective_notes(figures: Figures, values: dict[str, Any]) -> list[str]:
-    notes = []
+    notes = bounds_notes(figures.recipe)
     objective = values["objective"]
     if np.isnan(objective).any():
         why = "no real token" if not values["tokens"].any() else "no group with signal has a real token"

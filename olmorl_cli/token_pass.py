@@ -72,6 +72,7 @@ class FragmentFigures:
 
     def __init__(self, plan: Plan, first: int, rows: int) -> None:
         self.plan, self.first, self.done = plan, first, 0
+        self.tokens, self.old_equals_new = 0, True
         where = slice(first, first + rows)
         self.groups, self.batches = plan.partition.groups[where], None if plan.batches is None else plan.batches[where]
         self.group_at: IntArray | None = None
@@ -87,6 +88,11 @@ class FragmentFigures:
         for figures, part in self._parts(self.done, sums.tokens.size):
             figures.add(part, sums)
         self.done += sums.tokens.size
+
+    def see(self, tokens: Tokens) -> None:
+        """Count tokens, and look whether their old log-probs are the new ones."""
+        self.tokens += tokens.new.size
+        self.old_equals_new = self.old_equals_new and tokens.old is not None and np.array_equal(tokens.new, tokens.old)
 
     def diagnose(self, row: int, tokens: Tokens, workspace: Workspace) -> None:
         """The tokens of the answers from `row` of the fragment on."""
@@ -141,6 +147,7 @@ def score_fragment(
 
     answers = 0
     for row, tokens in token_blocks(file, fragment, columns, plan.skip, problems):
+        figures.see(tokens)
         lengths = np.diff(tokens.offsets)
         by_terms = {each: term_sums(tokens, each, workspace) for each in terms}
         gathered.append(TokenSums(lengths, by_terms, sampler_sums(tokens, workspace) if sampler else None))
@@ -162,11 +169,15 @@ class TokenPass:
         figures: under each recipe; without an answer in them if errors are among the problems.
         problems: what is wrong with the tokens, or was left out.
         sums: the per-answer sums (N,); None where they were not asked for.
+        count: number of real tokens.
+        old_equals_new: their old log-probs are the new ones, all of them.
     """
 
     figures: list[Figures]
     problems: Problems
     sums: TokenSums | None
+    count: int
+    old_equals_new: bool
 
 
 def score_tokens(rollouts: Rollouts, plan: Plan, progress: Progress | None = None) -> TokenPass:
@@ -190,11 +201,14 @@ def score_tokens(rollouts: Rollouts, plan: Plan, progress: Progress | None = Non
     pa.default_memory_pool().release_unused()  # what the answers were read into
     whole = plan.figures(plan.partition.batches, plan.partition.batch_of_group.size)
     problems, kept = Problems(), [TokenSums.empty(plan.terms, sampler)] if plan.keep_sums else []
+    count, equal = 0, True
     for fragment, (part, wrong, sums) in zip(rollouts.fragments, rollouts.map(work), strict=True):
         problems.merge(wrong)
+        count += part.tokens
+        equal = equal and part.old_equals_new
         if not problems.errors:
             part.add_to(whole)
             kept += sums
         if progress is not None:
             progress(fragment.rows)
-    return TokenPass(whole, problems, TokenSums.joined(kept) if kept else None)
+    return TokenPass(whole, problems, TokenSums.joined(kept) if kept else None, count, equal)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from olmorl_cli.errors import MOST_PLACES, Place, Problems
+from olmorl_cli.errors import MOST_PLACES, Place, Problems, text_of
 from olmorl_cli.rollouts.arrays import BoolArray, IntArray, column_of, numbers_of
 from olmorl_cli.rollouts.exploded import ROW
 from olmorl_cli.rollouts.files import DataFile, Fragment
@@ -167,7 +167,7 @@ class _Reading:
         if ids.null is not None and not may_be_null:
             column = self.rollouts.choices[role].columns[number]
             what = f"{column}, the {role}, is null" if role != "by" else f"{column}, which results are asked by, is null"
-            self.report("null_id", what, "Write a value into every row", ids.null)
+            self.report("null_id", what, "Write a value into every row", ids.null, column)
         return ids
 
     def _grouped(self, steps: Codes | None) -> tuple[dict[str, Codes], Codes]:
@@ -205,7 +205,7 @@ class _Reading:
         column = self.rollouts.choices["answer"].columns[0]
         message = f"{column}, the answer's id, stands in its group before"
         action = "Keep one row an answer, or name what tells them apart with --answer or --step (or --answer none)"
-        self.report("duplicate_answer", message, action, again)
+        self.report("duplicate_answer", message, action, again, column, answers.value)
 
     def _file_bounds(self) -> IntArray:
         """First rows of the files that ids are scoped to, and the number of rows at the end."""
@@ -229,7 +229,10 @@ class _Reading:
             across = steps.codes != np.repeat(steps.codes[::size], size)
             if across.any():
                 action = "Give the size of the groups with -G, or the column that tells them with --group"
-                self.report("group_across_steps", f"a group of {size} rows crosses into another step", action, across)
+                message = f"a group of {size} rows crosses into another step"
+                self.report(
+                    "group_across_steps", message, action, across, self.rollouts.choices["step"].columns[0], steps.value
+                )
         return {"group": groups}, groups
 
     def _numbers(self, role: str) -> FloatArray | None:
@@ -252,17 +255,33 @@ class _Reading:
         certain, mend_certainly = (self.unscorable, mend) if role == "reward" else ("error", f"Mend the {role}")
         if not np.isfinite(values).all():
             nan = np.isnan(values) & ~null
-            self.report(f"null_{role}", f"{name}, the {role}, is null", mend, null, self.unscorable)
-            self.report(f"nan_{role}", f"{name}, the {role}, is NaN", mend_certainly, nan, certain)
-            self.report(f"infinite_{role}", f"{name}, the {role}, is infinite", mend_certainly, np.isinf(values), certain)
+            infinite = np.isinf(values)
+            is_ = f"{name}, the {role}, is"
+            self.report(f"null_{role}", f"{is_} null", mend, null, name, severity=self.unscorable)
+            self.report(f"nan_{role}", f"{is_} NaN", mend_certainly, nan, name, values.item, certain)
+            self.report(f"infinite_{role}", f"{is_} infinite", mend_certainly, infinite, name, values.item, certain)
         return values
 
-    def report(self, code: str, message: str, action: str, wrong: BoolArray, severity: str = "error") -> None:
-        """Add a problem for each file with rows where `wrong` (N,) is true; rows are numbered within the file."""
+    def report(
+        self,
+        code: str,
+        message: str,
+        action: str,
+        wrong: BoolArray,
+        column: str,
+        value: Callable[[int], object] = lambda _: None,
+        severity: str = "error",
+    ) -> None:
+        """Add a problem for each file with rows where `wrong` (N,) is true; rows are numbered within the file.
+
+        `value` gives what stands in `column` in a row of the whole input.
+        """
         rows = np.flatnonzero(wrong)
         files = np.searchsorted(self.first_row_of_file, rows, side="right") - 1
         for number in np.unique(files):
-            own = rows[files == number] - self.first_row_of_file[number]
-            places = [Place(int(number), int(row)) for row in own[:MOST_PLACES]]
+            own, first = rows[files == number], int(self.first_row_of_file[number])
+            places = [Place(int(number), row - first, value=text_of(value(row))) for row in own[:MOST_PLACES].tolist()]
             name = self.rollouts.files[number].name
-            self.problems.add(code, message, action, file=name, places=places, count=own.size, severity=severity)
+            self.problems.add(
+                code, message, action, file=name, places=places, count=own.size, severity=severity, column=column
+            )

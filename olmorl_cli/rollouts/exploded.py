@@ -45,7 +45,10 @@ class ExplodedFile(DataFile):
                 rewards = lists_of(column_of(batch, self._rewards))
                 if rewards.null is not None:
                     message = f"{self._rewards.name} is a null list: it does not say how many answers there are"
-                    raise self._fault(number, "null_rewards", message, "Write its rewards", rewards.null, row)
+                    name, action = self._rewards.name, "Write its rewards"
+                    raise self._fault(
+                        number, "null_rewards", message, action, rewards.null, row, name, ["null"] * MOST_PLACES
+                    )
                 answers += int(rewards.lengths.sum())
                 row += batch.num_rows
             fragments.append(Fragment(number, fragment.parts, first, answers))
@@ -85,17 +88,35 @@ class ExplodedFile(DataFile):
                 f"the lists {self._rewards.name} and {name} have different lengths ({counts[at]} and {lists.lengths[at]} in"
                 f" row {first_row + at} of the file)"
             )
-            raise self._fault(0, "lengths", message, "Write one value an answer into each", differs, first_row)
+            action = "Write one value an answer into each"
+            there = [
+                f"{self._rewards.name} {counts[row]}, {name} {lists.lengths[row]}"
+                for row in np.flatnonzero(differs)[:MOST_PLACES]
+            ]
+            raise self._fault(0, "lengths", message, action, differs, first_row, name, there)
         if not absent.any():
             return lists.values
         places = np.cumsum(np.repeat(~absent, counts)) - 1
         return lists.values.take(pa.array(places, mask=np.repeat(absent, counts)))
 
-    def _fault(self, number: int, code: str, message: str, action: str, rows: BoolArray, first_row: int) -> DataError:
-        """The error for rows of the file that are no prompts with answers."""
+    def _fault(
+        self,
+        number: int,
+        code: str,
+        message: str,
+        action: str,
+        rows: BoolArray,
+        first_row: int,
+        column: str,
+        values: Sequence[str],
+    ) -> DataError:
+        """The error for rows of the file that are no prompts with answers; `values` stand in the first of them."""
         problems, at = Problems(), np.flatnonzero(rows)
-        places = [Place(number, first_row + row) for row in at[:MOST_PLACES].tolist()]
-        problems.add(code, message, action, file=self.name, places=places, count=at.size)
+        places = [
+            Place(number, first_row + row, value=value)
+            for row, value in zip(at[:MOST_PLACES].tolist(), values, strict=False)
+        ]
+        problems.add(code, message, action, file=self.name, places=places, count=at.size, column=column)
         return DataError(problems)
 
 

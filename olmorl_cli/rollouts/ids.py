@@ -34,6 +34,10 @@ class Codes:
     values: pa.Array
     null: BoolArray | None = None
 
+    def value(self, row: int) -> object:
+        """The id of a row."""
+        return self.values[int(self.codes[row])].as_py()
+
 
 def first_rows(codes: IntArray, number: int) -> IntArray:
     """Where each of `number` codes appears first."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import pyarrow as pa
@@ -35,7 +35,7 @@ from olmorl_cli.rollouts.roles import (
     type_of,
 )
 from olmorl_cli.rollouts.rollouts import Rollouts, Selection
-from olmorl_cli.rollouts.sources import find_sources
+from olmorl_cli.rollouts.sources import Source, find_sources
 
 OPTIONAL = frozenset({"step", "mask", "logp_sampler", "answer"})
 """Roles that an input need not have."""
@@ -52,6 +52,7 @@ def open_rollouts(
     selection: Selection,
     needs: frozenset[str],
     optional: frozenset[str] = OPTIONAL,
+    check: Callable[[Sequence[Source]], None] | None = None,
 ) -> Rollouts:
     """Open the input and find the columns of the roles in `needs`.
 
@@ -61,16 +62,21 @@ def open_rollouts(
         needs: roles to find. "advantage" among them means that a file's own
             advantages are used where `olmorl` wrote them; "reward" is then not needed.
         optional: those that may be absent.
+        check: is shown the files before any is opened, and may refuse them.
 
     Raises:
         InputError, UsageError, DataError: the input cannot be opened, or lacks a column.
     """
     if selection.join == "-" and (not arguments or "-" in arguments):
         raise UsageError("standard input can be read once: beside --join -, name the FILES")
-    files: Sequence[DataFile] = _open_files(arguments)
+    sources = find_sources(arguments)
+    joined = [] if selection.join is None else find_sources([selection.join])
+    if check is not None:
+        check([*sources, *joined])
+    files: Sequence[DataFile] = _opened(sources)
     pairing = None
     if selection.join is not None:
-        pairing = Pairing(files, _open_files([selection.join]), selection.on, selection.join)
+        pairing = Pairing(files, _opened(joined), selection.on, selection.join)
         files = pairing.files
     provenance = provenance_of(files[0].schema) if len(files) == 1 and "advantage" in needs else None
     if provenance is not None and not _applies(provenance, selection, files[0].schema):
@@ -93,13 +99,13 @@ def open_rollouts(
     return dataclasses.replace(rollouts, files_of_labels=files_of_labels(files, fragments, choices))
 
 
-def _open_files(arguments: Sequence[str]) -> list[DataFile]:
-    """The files that the arguments name, with their folders' columns.
+def _opened(sources: Sequence[Source]) -> list[DataFile]:
+    """The files, with their folders' columns.
 
     Raises:
-        InputError, UsageError, DataError: they cannot be opened.
+        InputError, DataError: they cannot be opened.
     """
-    files = with_partitions([open_file(source) for source in find_sources(arguments)])
+    files = with_partitions([open_file(source) for source in sources])
     _refuse_repeated_names(files)
     return files
 
@@ -122,6 +128,7 @@ def _refuse_repeated_names(files: Sequence[DataFile]) -> None:
                 file=file.name,
                 places=[],
                 count=1,
+                column=name,
             )
     if problems:
         raise DataError(problems)

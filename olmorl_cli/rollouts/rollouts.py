@@ -87,12 +87,12 @@ class Rollouts:
         return shown
 
     @property
-    def why_single(self) -> str:
+    def why_single(self) -> tuple[str, str]:
         """What may be wrong, and what to do, where every group has one answer."""
         columns = self.choices["group"].columns if "group" in self.choices else ("-G 1",)
         if columns == (ROW,):
-            return "each row lists the values of one. Take N consecutive answers a group with -G N"
-        return f"is {', '.join(columns)} what tells the groups? Name another column with --group"
+            return "each row lists the values of one", "Take N consecutive answers a group with -G N"
+        return f"is {', '.join(columns)} what tells the groups?", "Name another column with --group"
 
     def locate(self, role: str, file: DataFile) -> list[Column | None]:
         """Where `file` has the role's columns; None for one that it may lack and does."""

@@ -39,8 +39,8 @@ def format_of(path: str, format: str | None) -> str:
     return format or SUFFIXES[suffix]
 
 
-def check_target(path: str | None, inputs: Sequence[Source]) -> None:
-    """Refuse to write over an input, by whatever name, and where nothing can be written.
+def check_target(path: str | None, inputs: Sequence[Source], option: str = "-o") -> None:
+    """Refuse to write over an input, by whatever name, and where nothing can be written; `option` has named the path.
 
     Raises:
         UsageError: the target is an input, a folder, or in a folder that does not exist.
@@ -53,7 +53,7 @@ def check_target(path: str | None, inputs: Sequence[Source]) -> None:
             raise UsageError(f"{name}: standard output is redirected into this input. Write to another file")
         return
     if not path:
-        raise UsageError("-o takes the name of a file, got ''")
+        raise UsageError(f"{option} takes the name of a file, got ''")
     if os.path.isdir(path):
         raise UsageError(f"{path}: it is a folder. Name a file to write")
     folder = os.path.dirname(os.path.realpath(path))
@@ -63,6 +63,15 @@ def check_target(path: str | None, inputs: Sequence[Source]) -> None:
         status = os.stat(path)
         if (status.st_dev, status.st_ino) in known:
             raise UsageError(f"{path}: it is an input ({known[status.st_dev, status.st_ino]}). Write to another file")
+
+
+def same_target(path: str, output: str | None) -> bool:
+    """Whether both name one file, which need not be there yet, or standard output; None is standard output."""
+    if output is None:
+        return _is_standard_output(path) or (os.path.exists(path) and os.path.samestat(os.stat(path), _standard_output()))
+    if os.path.exists(path) and os.path.exists(output):
+        return os.path.samefile(path, output)
+    return os.path.realpath(path) == os.path.realpath(output)
 
 
 def _standard_output() -> os.stat_result:
@@ -110,7 +119,7 @@ def open_target(path: str | None, *, whole: bool) -> Iterator[IO[bytes]]:
         raise ReaderGone from error
     except OSError as error:
         reason = error.strerror or " ".join(str(error).split())
-        raise OutputError(f"{name}: cannot be written: {reason}. Make room, or write elsewhere with -o") from error
+        raise OutputError(f"{name}: cannot be written: {reason}. Make room, or write elsewhere") from error
 
 
 @contextmanager

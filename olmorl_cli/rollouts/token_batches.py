@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from olmorl_cli.core.tokens import Tokens
-from olmorl_cli.errors import MOST_PLACES, Place, Problems
+from olmorl_cli.errors import MOST_PLACES, Place, Problems, text_of
 from olmorl_cli.rollouts.arrays import BoolArray, IntArray, Lists, column_of, lists_of, marks_of, numbers_of
 from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.masks import odd_marks, ones_of
@@ -135,7 +135,8 @@ class _Batch:
             offsets = np.concatenate(([0], np.cumsum(mask.lengths)))
             said = "the mask has a value other than 0 and 1, though the file does not begin with label ids"
             action = "Write 0 and 1, or label ids with -100 for what is masked, into all rows"
-            self._report_tokens("odd_mask", said, action, np.flatnonzero(odd), offsets, 0)
+            at, name = np.flatnonzero(odd), self.columns.mask.name if self.columns.mask else None
+            self._report_tokens("odd_mask", said, action, at, offsets, 0, name, _texts(mask.values, at))
         has_sampler = None
         if "logp_sampler" not in self._required and "logp_sampler" in logps and logps["logp_sampler"].null is not None:
             has_sampler = ~logps["logp_sampler"].null
@@ -158,7 +159,11 @@ class _Batch:
             real, unknown = _flat(marks_of(mask.values, self.columns.labels), mask, usable)
             if unknown is not None and unknown.any():
                 action = "Write 0 or 1 for every token of the mask"
-                self._report_tokens("null_in_mask", "the mask is null or NaN", action, np.flatnonzero(unknown), offsets, 0)
+                null, _ = _flat((mask.values.is_null().to_numpy(zero_copy_only=False), None), mask, usable)
+                at = np.flatnonzero(unknown)
+                values_there = ["null" if null[token] else "NaN" for token in at[:MOST_PLACES]]
+                name = self.columns.mask.name if self.columns.mask else None
+                self._report_tokens("null_in_mask", "the mask is null or NaN", action, at, offsets, 0, name, values_there)
         for start, stop in _cuts(offsets):
             part = slice(int(offsets[start]), int(offsets[stop]))
             block = _Block(
@@ -212,6 +217,7 @@ class _Batch:
                 if where.any():
                     action = _MEND if self.severity == "error" else "Such tokens are left out"
                     at = np.flatnonzero(where)
+                    there = ["null" if code == "null" else text_of(value) for value in array[at[:MOST_PLACES]]]
                     at = at if positions is None else positions.places[at]
                     self._report_tokens(
                         f"{code}_{role}",
@@ -220,6 +226,8 @@ class _Batch:
                         at,
                         block.offsets,
                         block.first,
+                        self.columns.logps[role].name,
+                        there,
                         self.severity,
                     )
                     wrong = where if wrong is None else wrong | where
@@ -244,10 +252,16 @@ class _Batch:
                     action = "Write its log-probs; the other lists have some"
                 action = "Such answers have no tokens" if self.severity == "note" else action
                 self._report_rows(
-                    f"null_list_{role}", f"{names[role]}, the {role}, is a null list", action, null, self.severity
+                    f"null_list_{role}",
+                    f"{names[role]}, the {role}, is a null list",
+                    action,
+                    null,
+                    names[role],
+                    self.severity,
                 )
-        if mask is not None and mask.null is not None:
-            self._report_rows("null_mask", "the mask is a null list", "Write a mask for every answer", mask.null)
+        if mask is not None and self.columns.mask is not None and mask.null is not None:
+            name = self.columns.mask.name
+            self._report_rows("null_mask", "the mask is a null list", "Write a mask for every answer", mask.null, name)
         differing = absent.copy()
         compared = [(names[role], logps[role], True) for role in others]
         if "logp_sampler" in logps and "logp_sampler" not in self._required:
@@ -265,7 +279,7 @@ class _Batch:
                 message = f"the lists {names[first]} and {name} have different lengths"
                 ones = None if may_be_null else ones_of(lists, self.columns.labels)
                 action = _mend_lengths(reference, lists, differs, ones)
-                self._report_rows("lengths", message, action, differs, details=details)
+                self._report_rows("lengths", message, action, differs, name, details=details)
                 differing |= differs
         return ~differing if differing.any() else None
 
@@ -275,6 +289,7 @@ class _Batch:
         message: str,
         action: str,
         wrong: BoolArray,
+        column: str,
         severity: str = "error",
         details: list[str] | None = None,
     ) -> None:
@@ -283,24 +298,34 @@ class _Batch:
             return
         details = details or [""] * MOST_PLACES
         places = [
-            Place(self.file_number, self.first_row + row, detail=detail)
+            Place(self.file_number, self.first_row + row, detail=detail, value=detail.strip(" ()") or "null")
             for row, detail in zip(rows[:MOST_PLACES].tolist(), details, strict=False)
         ]
-        self._add(code, message, action, places, rows.size, severity)
+        self.problems.add(
+            code, message, action, file=self.file.name, places=places, count=rows.size, severity=severity, column=column
+        )
 
     def _report_tokens(
-        self, code: str, message: str, action: str, at: IntArray, offsets: IntArray, first: int, severity: str = "error"
+        self,
+        code: str,
+        message: str,
+        action: str,
+        at: IntArray,
+        offsets: IntArray,
+        first: int,
+        column: str | None,
+        values: list[str],
+        severity: str = "error",
     ) -> None:
         rows = np.searchsorted(offsets, at[:MOST_PLACES], side="right") - 1
         tokens = at[:MOST_PLACES] - offsets[rows]
         places = [
-            Place(self.file_number, self.first_row + first + row, token)
-            for row, token in zip(rows.tolist(), tokens.tolist(), strict=True)
+            Place(self.file_number, self.first_row + first + row, token, value=value)
+            for row, token, value in zip(rows.tolist(), tokens.tolist(), values, strict=True)
         ]
-        self._add(code, message, action, places, at.size, severity)
-
-    def _add(self, code: str, message: str, action: str, places: list[Place], count: int, severity: str) -> None:
-        self.problems.add(code, message, action, file=self.file.name, places=places, count=count, severity=severity)
+        self.problems.add(
+            code, message, action, file=self.file.name, places=places, count=at.size, severity=severity, column=column
+        )
 
 
 @dataclass
@@ -392,6 +417,11 @@ def _places(whole: IntArray, offsets: IntArray, *cuts: _Kept | None) -> IntArray
             at = at[cut.places]
     places: IntArray = at - np.repeat(whole[:-1], np.diff(offsets))
     return places
+
+
+def _texts(values: pa.Array, at: IntArray) -> list[str]:
+    """The first few of the values at these places, as messages show them."""
+    return [text_of(value) for value in values.take(pa.array(at[:MOST_PLACES])).to_pylist()]
 
 
 def _mend_lengths(reference: Lists, lists: Lists, differs: BoolArray, ones: IntArray | None) -> str:

@@ -87,7 +87,7 @@ def test_output_redirected_into_the_input_folder_is_told_as_such() -> None:
     kit.write("d/r.parquet")
     done = kit.shell("olmorl advantages d > d/out.jsonl")
     assert done.code == 2
-    assert "d/out.jsonl: it is where this command's output goes" in done.err
+    assert "d/out.jsonl: standard output is redirected into this input" in done.err
 
 
 def test_our_own_json_lines_are_read_back() -> None:
