@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from olmorl_cli.errors import MOST_PLACES, Place, Problems, text_of
+from olmorl_cli.errors import MOST_PLACES, InputError, Place, Problems, text_of
 from olmorl_cli.rollouts.arrays import BoolArray, IntArray, column_of, numbers_of
 from olmorl_cli.rollouts.exploded import ROW
 from olmorl_cli.rollouts.files import DataFile, Fragment
@@ -25,6 +25,7 @@ from olmorl_cli.rollouts.ids import (
     refuse_rounded,
     runs_of,
 )
+from olmorl_cli.rollouts.parallel import memory
 from olmorl_cli.rollouts.roles import FOUND
 from olmorl_cli.rollouts.rollouts import Rollouts
 
@@ -42,6 +43,8 @@ _KINDS: Mapping[str, Callable[[pa.Array], Any]] = {
 
 FILE_SCOPED = ("_idx", "_index")
 """Endings of group ids that start again in every file."""
+ANSWER_BYTES = 32
+"""Memory that an answer takes at the very least: its group, its reward, its advantage and what they are made of."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,11 @@ class _Reading:
         self.problems.merge(rollouts.notes)
         self.chunks: dict[tuple[str, int], list[Any]] = {}
         self.files_of_chunks: list[int] = []
+        if rollouts.rows * ANSWER_BYTES > memory():
+            raise InputError(
+                f"{rollouts.files[0].name}: {rollouts.rows} answers do not fit into this machine's memory. Score fewer files"
+                " at a time, or check that they are whole"
+            )
         lengths: list[int] = []
         for fragment, batches in zip(rollouts.fragments, rollouts.map(self._columns(_KINDS)), strict=True):
             for rows, columns in batches:

@@ -1,7 +1,6 @@
 """Files of each kind, opened: their schema, and their rows in batches of the columns asked for."""
 
 import os
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -120,13 +119,22 @@ class ParquetFile(DataFile):
         return fragments
 
     def batches(self, fragment: Fragment, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        rows = 0
         with reading(self.name), self._open(self._metadata, READ_AHEAD) as file:
-            yield from file.iter_batches(
+            for batch in file.iter_batches(
                 batch_size=self._rows_per_batch(fragment, columns),
                 row_groups=list(fragment.parts),
                 columns=list(columns),
                 use_threads=False,
-            )
+            ):
+                rows += batch.num_rows
+                for column in batch.columns:
+                    if types.is_dictionary(column.type):
+                        column.validate(full=True)  # a damaged file's codes may point beyond its words
+                if rows <= fragment.rows:
+                    yield batch
+            if rows != fragment.rows:
+                raise ValueError(f"it has {rows} rows where its footer says {fragment.rows}")
 
     def _rows_per_batch(self, fragment: Fragment, columns: Sequence[str]) -> int:
         """Rows whose columns take about BATCH_BYTES, by the first rows of the fragment.
@@ -216,13 +224,10 @@ def open_file(source: Source) -> DataFile:
         with open(source.path, "rb") as file:
             head = file.read(4096)
             size = os.fstat(file.fileno()).st_size
-            own_output = sys.stdout is not None and os.path.samestat(os.fstat(file.fileno()), os.fstat(1))
             file.seek(max(0, size - 6))
             tail = file.read(6)
     except OSError as error:
         raise InputError(f"{source.name}: {error.strerror or error}. Check the path and its permissions") from error
-    if not head and own_output:
-        raise InputError(f"{source.name}: it is where this command's output goes. Write outside of the input")
     if not head:
         raise InputError(f"{source.name}: it is empty. Write it anew")
     with reading(source.name):

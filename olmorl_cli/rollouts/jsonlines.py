@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import IO, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
@@ -15,6 +16,8 @@ from olmorl_cli.rollouts.sources import Source
 
 BLOCK = 16 << 20
 """Bytes of whole lines parsed at a time."""
+DEEPEST = 100
+"""Most objects and lists inside of each other."""
 
 MOST_PATHS = 12
 """Keys at any depth that may become texts by themselves; after them, whole columns do."""
@@ -24,6 +27,8 @@ Path = tuple[str, ...]
 _ITEMS = "[]"
 _CHANGES = re.compile(r"Column\(/(.+)\) changed from ")
 _NO_OBJECT = re.compile(rb"^[ \t\r]*(?:[^{\s].*|\{.*[^}\s][ \t\r]*)$", re.MULTILINE)
+_TEXT = re.compile(rb'"[^"\n]*"')
+_NO_BRACKETS = bytes(set(range(256)) - set(b'[]{}"\n'))
 _AFTER_OBJECT = re.compile(rb"\}[ \t\r]*(?:null|true|false|[\[\"\d{-])")
 
 
@@ -97,6 +102,8 @@ def _blocks(source: Source) -> Iterator[tuple[int, bytes]]:
 def _parsed(source: Source, line: int, block: bytes, schema: pa.Schema | None, mixed: set[Path]) -> pa.Table:
     """A block's objects; without a `schema`, keys with values of several kinds are added to `mixed`."""
     _check_objects(source, line, block)
+    if schema is None:
+        _check_depth(source, line, block)
     if not block.strip():
         return (schema or pa.schema([])).empty_table()
     options = pyarrow.json.ParseOptions(explicit_schema=schema)
@@ -153,6 +160,21 @@ def _check_objects(source: Source, line: int, block: bytes) -> None:
     if at >= 0:
         number = line + block.count(b"\n", 0, at) + 1
         raise InputError(f"{source.name}: line {number} is no JSON object. Write one object a line")
+
+
+def _check_depth(source: Source, line: int, block: bytes) -> None:
+    """Refuse lines that nest without end: pyarrow's parser does not survive them either."""
+    text = block.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in block else block
+    brackets = _TEXT.sub(b"", text.translate(None, _NO_BRACKETS))
+    marks = np.frombuffer(brackets, dtype=np.uint8)
+    ends = marks == ord("\n")
+    steps = np.where((marks == ord("[")) | (marks == ord("{")), 1, -1)
+    steps[ends] = -marks.size  # a new line begins below all that was before
+    depth = np.cumsum(steps)
+    deep = depth - np.minimum(np.minimum.accumulate(depth), 0) > DEEPEST
+    if deep.any():
+        number = line + int(ends[: np.argmax(deep)].sum()) + 1
+        raise InputError(f"{source.name}: line {number} nests more than {DEEPEST} deep. Write rollouts, one object a line")
 
 
 def _one_object(line: bytes) -> bool:

@@ -15,6 +15,13 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def memory() -> float:
+    """Bytes of memory that this machine has; infinite where it does not tell."""
+    names = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
+    sizes = [os.sysconf(name) for name in names] if set(names) <= set(getattr(os, "sysconf_names", ())) else []
+    return float(sizes[0] * sizes[1]) if sizes and min(sizes) > 0 else float("inf")
+
+
 def ahead(items: Iterator[T]) -> Iterator[T]:
     """The items, each made in another thread while the one before it is worked on."""
     end = object()
