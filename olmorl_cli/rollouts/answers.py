@@ -168,12 +168,11 @@ class _Reading:
     def _ids(self, role: str, number: int, *, may_be_null: bool = False) -> Codes:
         files = [self.rollouts.files[file] for file in self.files_of_chunks]
         chunks: list[Runs] = self.chunks.pop((role, number), [])
-        heads = [chunk.heads for chunk in chunks]
-        refuse_rounded(role, heads, files)
+        column, heads = self.rollouts.choices[role].columns[number], [chunk.heads for chunk in chunks]
+        refuse_rounded(column, heads, files)
         ids = encode_runs(role, chunks, [file.name for file in files])
-        refuse_invalid_texts(role, ids, heads, files)
+        refuse_invalid_texts(column, ids, heads, files)
         if ids.null is not None and not may_be_null:
-            column = self.rollouts.choices[role].columns[number]
             what = f"{column}, the {role}, is null" if role != "by" else f"{column}, which results are asked by, is null"
             self.report("null_id", what, "Write a value into every row", ids.null, column)
         return ids

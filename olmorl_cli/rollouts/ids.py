@@ -102,7 +102,7 @@ def encode_runs(role: str, chunks: Sequence[Runs], files: Sequence[str]) -> Code
     return Codes(np.repeat(codes.codes, lengths), codes.values, null)
 
 
-def refuse_rounded(role: str, chunks: Sequence[pa.Array], files: Sequence[DataFile]) -> None:
+def refuse_rounded(column: str, chunks: Sequence[pa.Array], files: Sequence[DataFile]) -> None:
     """Refuse ids that were rounded on their way: floats so large that not every whole number is one.
 
     Pandas makes floats of a column of whole numbers with one missing, JSON's reader of those that do not fit int64.
@@ -117,12 +117,12 @@ def refuse_rounded(role: str, chunks: Sequence[pa.Array], files: Sequence[DataFi
             digits = np.finfo(values.dtype).nmant + 1
             if (np.abs(values) >= 2.0**digits).any():
                 raise InputError(
-                    f"{file.name}: the {role} has numbers of 2**{digits} or more that are stored as fractions ({kind}), so"
+                    f"{file.name}: column {column} has ids of 2**{digits} or more that are stored as fractions ({kind}), so"
                     " neighbours look the same. Write whole numbers or text"
                 )
 
 
-def refuse_invalid_texts(role: str, ids: Codes, chunks: Sequence[pa.Array], files: Sequence[DataFile]) -> None:
+def refuse_invalid_texts(column: str, ids: Codes, chunks: Sequence[pa.Array], files: Sequence[DataFile]) -> None:
     """Refuse ids of text that is none, naming the file.
 
     Raises:
@@ -132,7 +132,7 @@ def refuse_invalid_texts(role: str, ids: Codes, chunks: Sequence[pa.Array], file
         ids.values.validate(full=True)
     except pa.ArrowInvalid:
         for chunk, file in zip(chunks, files, strict=True):
-            valid_texts(chunk, f"the {role}", file.name)
+            valid_texts(chunk, f"column {column}", file.name)
         raise
 
 

@@ -126,9 +126,9 @@ class _Side:
 def _encoded(key: str, main: _Side, other: _Side, number: int) -> Codes:
     """Codes of one column of the key, the input's rows and then the joined ones."""
     chunks, owners = [*main.chunks[number], *other.chunks[number]], [*main.owners, *other.owners]
-    refuse_rounded(f"key {key}", chunks, owners)
+    refuse_rounded(key, chunks, owners)
     ids = encode(f"key {key}", chunks, [file.name for file in owners])
-    refuse_invalid_texts(f"key {key}", ids, chunks, owners)
+    refuse_invalid_texts(key, ids, chunks, owners)
     return ids
 
 

@@ -174,12 +174,12 @@ def test_ids_that_floats_have_rounded_are_refused(
     for size, fine in ((2**digits - 1, True), (2**digits, False), (-(2**digits), False), (math.inf, False)):
         ids = pa.array(np.array([size, size, 1], dtype=kind))
         ids = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2], pa.int8()), ids) if coded else ids
-        column = {"group_id" if role == "group" else "step": ids}
-        path = write(tmp_path / "r.arrow", pa.table({"group_id": ["a"] * 3, "reward": [1.0, 0.0, 0.0]} | column))
+        name = "group_id" if role == "group" else "step"
+        path = write(tmp_path / "r.arrow", pa.table({"group_id": ["a"] * 3, "reward": [1.0, 0.0, 0.0]} | {name: ids}))
         if fine:
             assert score_rewards(path).table.groups.tolist() == [0, 0, 1]
             continue
-        with pytest.raises(InputError, match=rf"^{path}: the {role} has numbers of 2\*\*{digits} or more that are stored"):
+        with pytest.raises(InputError, match=rf"^{path}: column {name} has ids of 2\*\*{digits} or more"):
             score_rewards(path)
 
 
@@ -254,3 +254,13 @@ def test_parquet_files_carry_on_with_a_reward_of_an_extension_type(tmp_path: Pat
     schema, batches = passed_through(scored, dictionaries=False)
     pq.write_table(pa.Table.from_batches(batches, schema), tmp_path / "out.parquet")
     assert pq.read_table(tmp_path / "out.parquet").column("reward").type == pa.bool8()
+
+
+@pytest.mark.parametrize(
+    "line", ['{"group_id": "a", "reward": 1, "reward": 9}', '{"group_id": "a", "group_id": "b", "reward": 1}']
+)
+def test_a_key_that_stands_twice_in_a_line_of_json_is_refused(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text('{"group_id": "a", "reward": 0}\n' + line + "\n")
+    with pytest.raises(InputError, match=rf"^{path}: .*specified twice in row 1"):
+        score_rewards(str(path))
