@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from olmorl_cli.core.advantages import group_statistics
 from olmorl_cli.errors import Kind, Problems
@@ -11,6 +12,7 @@ from olmorl_cli.remarks import remark_single_answers, warn_of_equal_logprobs
 from olmorl_cli.rollouts.answers import read_answers
 from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.rollouts import Rollouts
+from olmorl_cli.rollouts.texts import json_values
 from olmorl_cli.rollouts.token_batches import token_blocks, token_columns
 from olmorl_cli.scoring import ascending
 from olmorl_cli.token_pass import Progress
@@ -68,7 +70,7 @@ def inspect_rollouts(rollouts: Rollouts, progress: Progress | None = None) -> In
     }
     if table.steps is not None and len(table.steps):
         order = list(ascending(table.steps, len(table.steps)))
-        first, last = table.steps[order[0]].as_py(), table.steps[order[-1]].as_py()
+        first, last = json_values(table.steps.take(pa.array([order[0], order[-1]])))
         record["steps"] = {"count": len(order), "first": first, "last": last}
     return Inspection(rollouts, record, problems)
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
 
 from olmorl_cli.core.advantages import GroupStatistics, answer_advantages, group_deviations, group_statistics
 from olmorl_cli.core.diagnostics import QUANTILES
@@ -20,6 +22,7 @@ from olmorl_cli.remarks import bounds_notes, remark_equal_logprobs, remark_singl
 from olmorl_cli.rollouts.answers import AnswerTable, read_answers
 from olmorl_cli.rollouts.ids import Codes, combine, first_rows
 from olmorl_cli.rollouts.rollouts import Rollouts
+from olmorl_cli.rollouts.texts import json_values, plain_texts
 from olmorl_cli.token_pass import Plan, Progress, score_tokens
 
 _FIGURES = "objective objective_all_groups answers groups kept_groups tokens kept_tokens clip_low clip_high approx_kl"
@@ -222,8 +225,9 @@ def _objective(
     }
     if answers.rollouts.provenance is not None:
         shown["normalize_std"] = answers.rollouts.provenance.settings.get("scale") == "group_std"
+    shown_labels = [] if labels is None else json_values(labels)
     rows = [
-        ({} if labels is None or by is None else {by: labels[number].as_py()})
+        ({} if by is None else {by: shown_labels[number]})
         | {key: _plain(column[number]) for key, column in values.items()}
         | shown
         for number in ascending(labels, count)
@@ -246,12 +250,12 @@ def _partition(scored: ScoredAnswers) -> tuple[Partition, BoolArray]:
 
 def ascending(labels: pa.Array | None, count: int) -> Iterator[int]:
     """Batch numbers in ascending order of their labels; texts of digits by the number they write."""
-    if labels is None:
+    if labels is None or types.is_null(labels.type):
         return iter(range(count))
-    values = labels.to_pylist()
-    digits = all(isinstance(value, str) and value.isascii() and value.isdigit() for value in values)
-    if any(isinstance(value, dict | list) for value in values):  # no order of their own
-        values = [str(value) for value in values]
+    if not types.is_nested(labels.type) and not types.is_large_string(labels.type):
+        return iter(pc.array_sort_indices(labels).to_pylist())
+    values = plain_texts(labels).to_pylist()  # lists and structs have no order of their own
+    digits = all(value.isascii() and value.isdigit() for value in values)
     return iter(sorted(range(count), key=lambda number: int(values[number]) if digits else values[number]))
 
 

@@ -150,6 +150,8 @@ def _comparable(array: pa.Array) -> pa.Array:
         return _comparable(array.dictionary_decode()) if not is_text(kind.value_type) else _with_large_words(array)
     if types.is_string(kind) or types.is_string_view(kind):
         return array.cast(pa.large_string())
+    if types.is_binary_view(kind):
+        return array.cast(pa.large_binary())
     if types.is_integer(kind) and not types.is_uint64(kind):
         return array.cast(pa.int64())
     if types.is_uint64(kind):

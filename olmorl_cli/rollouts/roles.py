@@ -31,9 +31,9 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def is_id(kind: pa.DataType) -> bool:
-    """Anything that can be told equal or not by its value."""
+    """Anything that can be told equal or not by its value, and written."""
     kind = storage_type(kind)
-    return not (types.is_nested(kind) and not is_list(kind) and not types.is_struct(kind))
+    return not types.is_interval(kind) and not (types.is_nested(kind) and not is_list(kind) and not types.is_struct(kind))
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from olmorl_cli.errors import InputError
-from olmorl_cli.rollouts.arrays import storage_of
+from olmorl_cli.rollouts.arrays import lists_of, storage_of
 
 _TO_ESCAPE = '["\\\\\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}\\x{2029}]'
 _LINE_BREAKS = {ord(c): f"\\u{ord(c):04x}" for c in map(chr, (0x7F, *range(0x80, 0xA0), 0x2028, 0x2029))}
@@ -29,11 +30,35 @@ def json_texts(array: pa.Array) -> pa.Array:
     elif types.is_boolean(kind) or types.is_integer(kind) or types.is_decimal(kind):
         texts = array.cast(pa.large_string())
     elif types.is_nested(kind):
-        texts = pa.array([json.dumps(value, ensure_ascii=False, default=str) for value in array.to_pylist()])
-        texts = texts.cast(pa.large_string())
+        texts = _objects(array) if types.is_struct(kind) else _lists(array)
     else:
         texts = _quoted(plain_texts(array))
     return texts.fill_null("null")
+
+
+def json_values(array: pa.Array) -> list[Any]:
+    """Each value as JSON reads it back: dates and bytes as texts, None for null."""
+    return [json.loads(text) for text in json_texts(array).to_pylist()]
+
+
+def _objects(array: pa.StructArray) -> pa.Array:
+    """Structs as JSON, large_string (n,), null for null."""
+    keys = [json.dumps(field.name, ensure_ascii=False) for field in array.type]
+    parts: list[str | pa.Array] = ["{"]
+    for index, key in enumerate(keys):
+        parts += [f"{', ' if index else ''}{key}: ", json_texts(pc.struct_field(array, [index]))]
+    texts = joined(*parts, "}") if keys else pa.array(["{}"] * len(array), pa.large_string())
+    return pc.if_else(array.is_valid(), texts, pa.scalar(None, pa.large_string()))
+
+
+def _lists(array: pa.Array) -> pa.Array:
+    """Lists of any layout as JSON, large_string (n,), null for null."""
+    lists = lists_of(array)
+    offsets = pa.array(np.concatenate(([0], np.cumsum(lists.lengths))), pa.int64())
+    items = pc.binary_join(
+        pa.LargeListArray.from_arrays(offsets, json_texts(lists.values)), pa.scalar(", ", pa.large_string())
+    )
+    return pc.if_else(array.is_valid(), joined("[", items, "]"), pa.scalar(None, pa.large_string()))
 
 
 def number_texts(array: pa.Array) -> pa.Array:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import types
 
+from olmorl_cli.errors import OutputError
 from olmorl_cli.rollouts.parallel import in_order
 from olmorl_cli.rollouts.texts import csv_texts, joined, json_texts
 
@@ -41,14 +42,23 @@ def write_table(table: pa.Table, format: str, sink: IO[bytes], *, stream: bool) 
 def write_batches(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], format: str, sink: IO[bytes], *, stream: bool
 ) -> None:
-    """Write record batches of one schema; in jsonl and csv each dictionary column's dictionary should be small."""
+    """Write record batches of one schema; in jsonl and csv each dictionary column's dictionary should be small.
+
+    Raises:
+        OutputError: Parquet has no type for a column.
+    """
     if format in ("jsonl", "csv"):
         _write_lines((pa.Table.from_batches([batch]) for batch in batches), schema.names, format, sink)
         return
     if format == "parquet":
         batches = iter(batches)
         start = list(itertools.islice(batches, 1))
-        with pq.ParquetWriter(sink, schema, use_dictionary=_repeating(start)) as writer:
+        try:
+            parquet = pq.ParquetWriter(sink, schema, use_dictionary=_repeating(start))
+        except pa.ArrowNotImplementedError as error:
+            said = " ".join(str(error).split())
+            raise OutputError(f"a column cannot be written as Parquet: {said}. Ask for -f arrow") from error
+        with parquet as writer:
             for batch in itertools.chain(start, batches):
                 writer.write_batch(batch)
         return
@@ -80,6 +90,8 @@ def write_records(records: Sequence[Mapping[str, Any]], format: str, sink: IO[by
 
 def _typed(values: list[Any]) -> pa.Array:
     kind = pa.float64() if all(value is None or isinstance(value, float) for value in values) else None
+    if any(isinstance(value, int) and value >= 2**63 for value in values):
+        kind = pa.uint64()
     return pa.array(values, kind)
 
 

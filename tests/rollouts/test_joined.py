@@ -203,7 +203,7 @@ def test_text_is_never_compared_with_numbers(tmp_path: Path) -> None:
 def test_keys_that_json_rounds_are_refused(tmp_path: Path) -> None:
     path, lists = tmp_path / "t.jsonl", '"new_logprobs": [], "old_logprobs": []'
     path.write_text(f'{{"number": {2**53}, {lists}}}\n{{"number": 0.5, {lists}}}\n')
-    with pytest.raises(InputError, match=r"the key number has numbers of 2\*\*53 or more"):
+    with pytest.raises(InputError, match=r"column number has ids of 2\*\*53 or more"):
         opened(write(tmp_path / "r.parquet", answers()), str(path), "number")
 
 
