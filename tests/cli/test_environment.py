@@ -187,3 +187,21 @@ def test_a_stream_of_arrow_is_read_from_standard_input(rollouts: str) -> None:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table, max_chunksize=3)
     assert kit.run("groups", stdin=sink.getvalue()).out == kit.run("groups", rollouts).out
+
+
+def test_which_files_of_a_folder_were_read_is_said(folder: Path) -> None:
+    """Data files by their suffix: names with _ and in folders below, a link; no mark of success, no note, no hidden one."""
+    for name in ("in/_shard0.parquet", "in/below/part-1.parquet", "in/.hidden.parquet", "elsewhere.parquet"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        kit.write(name)
+    (folder / "in" / "link.parquet").symlink_to("../elsewhere.parquet")
+    for name in ("_SUCCESS", "README.md", "notes.txt"):
+        (folder / "in" / name).write_text("not data")
+    row = kit.run("inspect", "in").row
+    assert row["files"] == ["in/_shard0.parquet", "in/below/part-1.parquet", "in/link.parquet"]
+    assert row["answers"] == 24
+    (folder / "none").mkdir()
+    (folder / "none" / "README.md").write_text("not data")
+    done = kit.run("inspect", "none")
+    assert (done.code, done.out) == (2, b"")
+    assert done.err.startswith("olmorl: error: none: no data file in this folder")
