@@ -166,7 +166,7 @@ def _choose(
             choices[name] = _weighted(role, given, schemas) if name == "reward" else Choice(given, f"given by {role.option}")
         elif name in written:
             choices[name] = dataclasses.replace(_weighted(role, written[name], schemas), why="written by olmorl advantages")
-        elif not (name in ("step", "group") and written) and (found := _found(role, schemas, pairing)):
+        elif not (name in ("step", "group") and written) and (found := _found(role, schemas, pairing, name in optional)):
             choices[name] = found
     if "reward" in needs and "reward" not in choices and (found := _reward_functions(schemas)):
         choices["reward"] = found
@@ -178,7 +178,7 @@ def _choose(
     return choices, group_size
 
 
-def _found(role: Role, schemas: Mapping[str, pa.Schema], pairing: Pairing | None) -> Choice | None:
+def _found(role: Role, schemas: Mapping[str, pa.Schema], pairing: Pairing | None, optional: bool) -> Choice | None:
     """The column that plays the role by its name; a joined one that the input's own hides only where that will not do.
 
     Raises:
@@ -190,12 +190,12 @@ def _found(role: Role, schemas: Mapping[str, pa.Schema], pairing: Pairing | None
             for file, schema in schemas.items()
         }
         with suppress(InputError):
-            if found := found_by_name(role, useful):
+            if found := found_by_name(role, useful, optional):
                 return found
         with suppress(InputError):
-            if found := found_by_name(role, {pairing.name: pairing.hidden_schema}):
+            if found := found_by_name(role, {pairing.name: pairing.hidden_schema}, optional):
                 return Choice((pairing.hidden[found.columns[0]],), pairing.only)
-    return found_by_name(role, schemas)
+    return found_by_name(role, schemas, optional)
 
 
 def _without_values(choice: Choice, schemas: Mapping[str, pa.Schema]) -> bool:
@@ -258,8 +258,10 @@ def _reward_functions(schemas: Mapping[str, pa.Schema]) -> Choice | None:
     if "completion" not in names or not ends:
         return None
     between = names[names.index("completion") + 1 : ends[0]]
-    kinds = {name: schema.field(name).type for schema in schemas.values() for name in between if name in schema.names}
-    found = [n for n, kind in kinds.items() if types.is_floating(kind.value_type if is_list(kind) else kind)]
+    kinds = {name: schema.field(name).type for schema in schemas.values() for name in names if name in schema.names}
+    if is_list(kinds["completion"]) and is_text(kinds["completion"].value_type):  # a step a row
+        kinds = {name: kind.value_type for name, kind in kinds.items() if is_list(kind)}
+    found = [name for name in between if name in kinds and types.is_floating(kinds[name])]
     if len(found) > 1:
         options = " ".join(f"--reward {name}" for name in found)
         raise InputError(

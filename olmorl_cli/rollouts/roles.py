@@ -202,7 +202,7 @@ ROLES: dict[str, Role] = dict(
             is_number_list,
             _LIST,
             """loss_mask loss_masks completion_mask response_mask token_loss_mask action_mask assistant_mask
-            assistant_masks new_response_mask mask masks labels""",
+            assistant_masks new_response_mask mask masks | labels""",
         ),
     )
 )
@@ -332,10 +332,11 @@ def _is_mixed(column: Column, schema: pa.Schema) -> bool:
     return MIXED.items() <= (schema.field(column.top).metadata or {}).items()
 
 
-def found_by_name(role: Role, schemas: Mapping[str, pa.Schema]) -> Choice | None:
+def found_by_name(role: Role, schemas: Mapping[str, pa.Schema], optional: bool = False) -> Choice | None:
     """The column that plays `role` by its name over all files together, whatever their order; None without one.
 
-    A column of nulls only gives way to one with values.
+    A column of nulls only gives way to one with values. Where the role is `optional`, a column of its last rank that has
+    another type is something else of that name.
 
     Raises:
         InputError: columns of such a name are there, but none of a type that can play the role; or two that say equally
@@ -352,6 +353,8 @@ def found_by_name(role: Role, schemas: Mapping[str, pa.Schema]) -> Choice | None
             raise either(role, next(iter(schemas)), [chosen, *rivals])
         return Choice((chosen,), FOUND, tuple(name for name in matching if name != chosen))
     for name in matching[:1]:
+        if optional and role.rank(name) == len(role.ranks) - 1 > 0:
+            return None
         for file, schema in schemas.items():
             if name in schema.names:
                 check_type(role, Column(name, name), schema, file)

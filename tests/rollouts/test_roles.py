@@ -238,6 +238,15 @@ def test_a_column_of_the_name_but_another_type_is_passed_over() -> None:
     assert found_by_name(ROLES["reward"], {"r.parquet": schema}).columns == ("score",)
 
 
+OTHERS = [("labels", [["tag"]]), ("labels", ["a"]), ("logprobs", [[{"token": "a", "logprob": -1.0}]])]
+
+
+@pytest.mark.parametrize(("name", "values"), OTHERS, ids=str)
+def test_other_things_of_common_names_play_no_role_that_need_not_be(tmp_path: Path, name: str, values: list[object]) -> None:
+    table = tokens_table([[-1.0]], [[-1.0]]).append_column(name, pa.array(values))
+    assert score(write(tmp_path / "r.parquet", table)).rows[0]["tokens"] == 1
+
+
 @pytest.mark.parametrize("kind", [pa.bool_(), pa.int8(), pa.uint64(), pa.float16(), pa.decimal128(3, 1), pa.float32()])
 def test_rewards_of_every_number_type(tmp_path: Path, kind: pa.DataType) -> None:
     ones = {pa.bool_(): [True, False], pa.decimal128(3, 1): [Decimal(1), Decimal(0)]}

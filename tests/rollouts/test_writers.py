@@ -72,6 +72,17 @@ def test_trl_several_reward_functions_must_be_named_and_are_summed(tmp_path: Pat
         scored(path, columns={"reward": ("second*half",)})
 
 
+def test_trl_columns_of_lists_are_no_reward_functions(tmp_path: Path) -> None:
+    """Of a user; in a file with a step a row, lists are."""
+    columns = trl(first=[1.0, 0.0, 0.0, 0.0], weights=[[0.5, 0.5]] * 4)
+    assert scored(write(tmp_path / "c.parquet", columns)).advantages.tolist() == [0.5, -0.5, 0.0, 0.0]
+    step = {name: [values] for name, values in trl(first=[1.0, 0.0, 1.0, 1.0]).items()}
+    assert scored(write(tmp_path / "s.parquet", {**step, "loss": [0.25]})).advantages.tolist() == [0.5, -0.5, 0.0, 0.0]
+    step = {name: [values] for name, values in trl(first=[1.0, 0.0, 1.0, 1.0], second=[0.0] * 4).items()}
+    with pytest.raises(InputError, match=r"--reward first --reward second"):
+        scored(write(tmp_path / "t.parquet", step))
+
+
 def test_one_row_a_prompt_is_a_row_for_each_answer(tmp_path: Path) -> None:
     """The same figures as with the answers in rows of their own, with and without an id, in a struct too."""
     new, old = [[[-0.5, -1.0], [-0.25]], [[], [-2.0]]], [[[-0.75, -1.0], [-0.5]], [[], [-1.5]]]
