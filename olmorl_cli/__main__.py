@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from olmorl_cli import __version__
-from olmorl_cli.errors import ExitCode, OlmorlError, ReaderGone
+from olmorl_cli.errors import ExitCode, OlmorlError, ReaderGone, without_secrets
 from olmorl_cli.output import discard, print_error
 
 
@@ -89,7 +89,7 @@ def _show_traceback(arguments: Sequence[str]) -> None:
     if "--debug" in arguments:
         import traceback
 
-        for line in traceback.format_exc().splitlines():
+        for line in without_secrets(traceback.format_exc()).splitlines():
             print_error(line)
 
 

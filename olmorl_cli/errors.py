@@ -1,5 +1,6 @@
 """What can go wrong, as values: the error tree with its exit codes, and problems found in data."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -207,3 +208,27 @@ def _escape(character: str) -> str:
     if character in "\n\r\t":
         return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}[character]
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(\S*)")
+_PASSWORD = re.compile(r"(?!\[)[^/@]*:(?!\d*(?:[/?#:,]|$)).*@", re.DOTALL)
+"""A user's name and password before a host; the password may have slashes, but where it looks like a port."""
+
+
+def without_secrets(text: str) -> str:
+    """Text whose URIs have no user, password, query or fragment any more."""
+    return _URI.sub(lambda match: shown_uri(match[0]), text)
+
+
+def shown_uri(uri: str) -> str:
+    """A URI as it may be shown: without user, password, query and fragment. Other text is left as it is."""
+    scheme, mark, rest = uri.partition("://")
+    if not mark:
+        return uri
+    if password := _PASSWORD.match(rest):
+        rest = rest[password.end() :]
+    elif scheme.lower() != "hf":  # there, an @ stands before a revision
+        host, slash, path = rest.partition("/")
+        rest = f"{host.rpartition('@')[2]}{slash}{path}"
+    query = r"[?#].*" if scheme.lower() in ("http", "https") else r"\?[\w.~%-]+=.*"  # elsewhere, ? may stand for a character
+    return f"{scheme}://{without_secrets(re.sub(query, '', rest, count=1, flags=re.DOTALL))}"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
-from olmorl_cli.errors import DataError, Problems, UsageError, visible
+from olmorl_cli.errors import DataError, Problems, UsageError, visible, without_secrets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -181,12 +181,12 @@ def say(quiet: bool, notes: Sequence[str]) -> None:
 
 
 def print_error(line: str) -> None:
-    """One line on standard error, whatever its encoding and whatever the data put into it."""
+    """One line on standard error, whatever its encoding and whatever the data put into it; no URI's secrets."""
     if sys.stderr is None:
         return
     stream = sys.stderr
     try:
-        stream.buffer.write((visible(line) + "\n").encode(stream.encoding or "utf-8", "backslashreplace"))
+        stream.buffer.write((visible(without_secrets(line)) + "\n").encode(stream.encoding or "utf-8", "backslashreplace"))
         stream.flush()
     except OSError:
         discard(2)  # nobody can be told; the exit code still says it

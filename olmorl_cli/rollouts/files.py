@@ -3,7 +3,7 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -20,6 +20,8 @@ MOST_ROWS = 1 << 16
 FIRST_ROWS = 64
 """Rows that show how much memory the others will take."""
 READ_AHEAD = 1 << 20
+REMOTE_READ_AHEAD = 4 << 20
+"""Bytes of each column that are asked for at a time over a network."""
 
 
 @dataclass(frozen=True)
@@ -88,14 +90,14 @@ class ParquetFile(DataFile):
     kind = "parquet"
 
     def __init__(self, source: Source) -> None:
-        self._path = source.path
-        with self._open(None, 0) as file:
+        self._read_ahead = REMOTE_READ_AHEAD if source.remote else READ_AHEAD
+        with _place(source) as place, self._open(place, None, 0) as file:
             self._metadata = file.metadata
             super().__init__(source, file.schema_arrow)
 
-    def _open(self, metadata: pq.FileMetaData | None, buffer_size: int) -> pq.ParquetFile:
+    def _open(self, place: str | pa.NativeFile, metadata: pq.FileMetaData | None, buffer_size: int) -> pq.ParquetFile:
         return pq.ParquetFile(
-            self._path,
+            place,
             metadata=metadata,
             buffer_size=buffer_size,
             pre_buffer=False,
@@ -120,9 +122,9 @@ class ParquetFile(DataFile):
 
     def batches(self, fragment: Fragment, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         rows = 0
-        with reading(self.name), self._open(self._metadata, READ_AHEAD) as file:
+        with reading(self.name), _place(self.source) as place, self._open(place, self._metadata, self._read_ahead) as file:
             for batch in file.iter_batches(
-                batch_size=self._rows_per_batch(fragment, columns),
+                batch_size=self._rows_per_batch(place, fragment, columns),
                 row_groups=list(fragment.parts),
                 columns=list(columns),
                 use_threads=False,
@@ -136,14 +138,14 @@ class ParquetFile(DataFile):
             if rows != fragment.rows:
                 raise ValueError(f"it has {rows} rows where its footer says {fragment.rows}")
 
-    def _rows_per_batch(self, fragment: Fragment, columns: Sequence[str]) -> int:
+    def _rows_per_batch(self, place: str | pa.NativeFile, fragment: Fragment, columns: Sequence[str]) -> int:
         """Rows whose columns take about BATCH_BYTES, by the first rows of the fragment.
 
         The footer knows the columns' sizes, but pyarrow ends the process when it is asked for those of some damaged ones.
         """
         if not any(types.is_nested(self.schema.field(name).type) for name in columns if name in self.schema.names):
             return MOST_ROWS
-        with self._open(self._metadata, READ_AHEAD) as file:
+        with self._open(place, self._metadata, self._read_ahead) as file:
             first = next(file.iter_batches(FIRST_ROWS, [*fragment.parts], [*columns], use_threads=False), None)
         if first is None or not first.num_rows:
             return MOST_ROWS
@@ -157,8 +159,7 @@ class ArrowFile(DataFile):
     kind = "arrow"
 
     def __init__(self, source: Source) -> None:
-        self._path = source.path
-        with pa.memory_map(self._path) as data:
+        with _mapped(source) as data:
             schema = pa.ipc.open_file(data).schema
             with pa.ipc.open_file(data, options=_only(schema, schema.names[:1])) as reader:
                 self._rows = [reader.get_batch(index).num_rows for index in range(reader.num_record_batches)]
@@ -171,7 +172,7 @@ class ArrowFile(DataFile):
 
     def batches(self, fragment: Fragment, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         options = _only(self.schema, columns)
-        with reading(self.name), pa.memory_map(self._path) as data, pa.ipc.open_file(data, options=options) as reader:
+        with reading(self.name), _mapped(self.source) as data, pa.ipc.open_file(data, options=options) as reader:
             for index in fragment.parts:
                 yield from _cut(reader.get_batch(index))
 
@@ -182,12 +183,11 @@ class ArrowStream(DataFile):
     kind = "arrow"
 
     def __init__(self, source: Source) -> None:
-        self._path = source.path
-        with pa.memory_map(self._path) as data:
+        with _mapped(source) as data:
             schema = pa.ipc.open_stream(data).schema
-            data.seek(0)
-            with pa.ipc.open_stream(data, options=_only(schema, schema.names[:1])) as reader:
-                self._rows = sum(batch.num_rows for batch in reader)
+        options = _only(schema, schema.names[:1])
+        with _streamed(source) as data, pa.ipc.open_stream(data, options=options) as reader:
+            self._rows = sum(batch.num_rows for batch in reader)
         super().__init__(source, schema)
 
     def fragments(self, number: int) -> list[Fragment]:
@@ -195,9 +195,24 @@ class ArrowStream(DataFile):
 
     def batches(self, fragment: Fragment, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         options = _only(self.schema, columns)
-        with reading(self.name), pa.memory_map(self._path) as data, pa.ipc.open_stream(data, options=options) as reader:
+        with reading(self.name), _streamed(self.source) as data, pa.ipc.open_stream(data, options=options) as reader:
             for batch in reader:
                 yield from _cut(batch)
+
+
+def _place(source: Source) -> AbstractContextManager[str | pa.NativeFile]:
+    """Where Parquet is read: the path of a file of this machine, else the file, open."""
+    return _mapped(source) if source.remote else nullcontext(source.path)
+
+
+def _mapped(source: Source) -> pa.NativeFile:
+    """The file's bytes for Arrow: mapped into memory, or fetched when they are asked for."""
+    return pa.PythonFile(source.open(), mode="r") if source.remote else pa.memory_map(source.path)
+
+
+def _streamed(source: Source) -> pa.NativeFile:
+    """The file's bytes for Arrow, to be read one after another."""
+    return pa.BufferedInputStream(_mapped(source), REMOTE_READ_AHEAD) if source.remote else _mapped(source)
 
 
 def _only(schema: pa.Schema, columns: Sequence[str]) -> pa.ipc.IpcReadOptions:
@@ -221,10 +236,9 @@ def open_file(source: Source) -> DataFile:
         InputError: it is empty, damaged, or of no kind that is read here.
     """
     try:
-        with open(source.path, "rb") as file:
+        with source.open() as file:
             head = file.read(4096)
-            size = os.fstat(file.fileno()).st_size
-            file.seek(max(0, size - 6))
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 6))
             tail = file.read(6)
     except OSError as error:
         raise InputError(f"{source.name}: {error.strerror or error}. Check the path and its permissions") from error

@@ -83,7 +83,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 def _blocks(source: Source) -> Iterator[tuple[int, bytes]]:
     """Blocks of whole lines, each with the 0-based number of its first line."""
-    with open(source.path, "rb") as file:
+    with source.open() as file:
         if file.read(3) != b"\xef\xbb\xbf":
             file.seek(0)
         line, rest = 0, b""

@@ -14,6 +14,7 @@ from olmorl_cli.rollouts.exploded import ROW, ExplodedFile
 from olmorl_cli.rollouts.files import DataFile, open_file
 from olmorl_cli.rollouts.joined import JoinedFile, Pairing
 from olmorl_cli.rollouts.masks import files_of_labels
+from olmorl_cli.rollouts.parallel import REMOTE_AT_ONCE, in_order
 from olmorl_cli.rollouts.partitioned import with_partitions
 from olmorl_cli.rollouts.provenance import Provenance, provenance_of
 from olmorl_cli.rollouts.roles import (
@@ -100,12 +101,13 @@ def open_rollouts(
 
 
 def _opened(sources: Sequence[Source]) -> list[DataFile]:
-    """The files, with their folders' columns.
+    """The files, with their folders' columns; many URIs at a time, since each takes a few answers of the network.
 
     Raises:
         InputError, DataError: they cannot be opened.
     """
-    files = with_partitions([open_file(source) for source in sources])
+    many = REMOTE_AT_ONCE if any(source.remote for source in sources) else 1
+    files = with_partitions(list(in_order(open_file, sources, many) if many > 1 else map(open_file, sources)))
     _refuse_repeated_names(files)
     return files
 

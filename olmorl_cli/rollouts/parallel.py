@@ -9,6 +9,11 @@ from typing import TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
+REMOTE_AT_ONCE = 16
+"""Files and folders behind URIs that are asked for at a time."""
+REMOTE_READERS = 4
+"""Threads at least that read over a network: they wait more than they work."""
+
 
 def cores() -> int:
     """Cores that this process may use."""
@@ -32,14 +37,18 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
             yield item  # type: ignore[misc]
 
 
-def in_order(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """`work` on every item, in threads, results in the items' order; NumPy and Arrow let threads run side by side."""
-    with ThreadPoolExecutor(cores()) as pool:
+def in_order(work: Callable[[T], R], items: Iterable[T], threads: int | None = None) -> Iterator[R]:
+    """`work` on every item, in threads, results in the items' order; NumPy and Arrow let threads run side by side.
+
+    There are as many threads as cores, unless told otherwise.
+    """
+    threads = threads or cores()
+    with ThreadPoolExecutor(threads) as pool:
         running: deque[Future[R]] = deque()
         try:
             for item in items:
                 running.append(pool.submit(work, item))
-                if len(running) > cores():
+                if len(running) > threads:
                     yield running.popleft().result()
             while running:
                 yield running.popleft().result()

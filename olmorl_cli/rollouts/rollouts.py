@@ -8,7 +8,7 @@ from typing import TypeVar
 from olmorl_cli.errors import Problems
 from olmorl_cli.rollouts.exploded import ROW
 from olmorl_cli.rollouts.files import DataFile, Fragment
-from olmorl_cli.rollouts.parallel import in_order
+from olmorl_cli.rollouts.parallel import REMOTE_READERS, cores, in_order
 from olmorl_cli.rollouts.provenance import Provenance
 from olmorl_cli.rollouts.roles import Choice, Column, resolve
 from olmorl_cli.rollouts.sources import Source
@@ -101,4 +101,5 @@ class Rollouts:
 
     def map(self, work: Callable[[DataFile, Fragment], R]) -> Iterator[R]:
         """`work` on every fragment, on all cores, results in order."""
-        return in_order(lambda fragment: work(self.files[fragment.file_number], fragment), self.fragments)
+        threads = max(cores(), REMOTE_READERS) if any(source.remote for source in self.sources) else cores()
+        return in_order(lambda fragment: work(self.files[fragment.file_number], fragment), self.fragments, threads)

@@ -1,4 +1,4 @@
-"""From what stands on the command line to files: paths, folders, patterns, standard input."""
+"""From what stands on the command line to files: paths, folders, patterns, URIs, standard input."""
 
 import errno
 import glob
@@ -7,13 +7,13 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, Literal, Protocol
 from urllib.parse import unquote
 
-from olmorl_cli.errors import InputError, UsageError
+from olmorl_cli.errors import InputError, UsageError, shown_uri
 
 ENVIRONMENT = "OLMORL_ROLLOUTS"
 DEFAULT = "rollouts.parquet"
@@ -41,14 +41,25 @@ class Source:
     partition: Mapping[str, str] = field(default_factory=dict)
     hold: "Descriptor | None" = None
 
+    remote = False
+    """Whether its bytes come over a network."""
+
+    def open(self) -> IO[bytes]:
+        """The file's bytes, from the first, at any place."""
+        return open(self.path, "rb")
+
     @property
-    def identity(self) -> tuple[int, int] | None:
-        """Device and inode, or None for what has none."""
+    def identity(self) -> Hashable:
+        """What tells the file from others: device and inode; None for what has none."""
         try:
-            status = os.stat(self.path)
+            return identity_of(os.stat(self.path))
         except OSError:
             return None
-        return status.st_dev, status.st_ino
+
+
+def identity_of(status: os.stat_result) -> Hashable:
+    """What tells a file from others, by its status."""
+    return status.st_dev, status.st_ino
 
 
 def find_sources(arguments: Sequence[str]) -> list[Source]:
@@ -164,40 +175,104 @@ def _descriptor_path(descriptor: int) -> str:
     raise InputError("standard input: this system gives it no path. Name a file instead")
 
 
+class Files(Protocol):
+    """What is asked of the place where files are: this machine, or what a URI leads to."""
+
+    def kind(self, path: str) -> Literal["file", "folder"] | None:
+        """What stands under this very name, if anything."""
+
+    def has_magic(self, path: str) -> bool:
+        """Whether the path can be a pattern."""
+
+    def matching(self, pattern: str) -> list[str]:
+        """Files and folders that match the pattern; names that start with a dot only where it has the dot."""
+
+    def below(self, folder: str) -> list[str]:
+        """All files below the folder, but for names that start with a dot."""
+
+    def source(self, path: str) -> Source:
+        """The file, ready to be opened."""
+
+
+def is_uri(text: str) -> bool:
+    """Whether it has the form of a URI."""
+    return re.match(r"[a-zA-Z][a-zA-Z0-9+.-]+://", text) is not None
+
+
 def _named(argument: str) -> list[Source]:
-    """The files of one argument: a literal path wins over a pattern."""
+    """The files of one argument: a literal path wins over a URI and over a pattern."""
     if argument == "-":
         return [standard_input()]
     if not argument:
         raise UsageError("'' is no name of a file. Leave it out, or name one")
-    if os.path.isdir(argument):
-        return _in_folder(argument)
-    if os.path.exists(argument):
-        return [_file(argument)]
-    if os.path.lexists(argument):
-        raise InputError(f"{argument}: it is a link to nothing. Mend the link or name another file")
-    if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]+://", argument):
-        raise InputError(f"{_without_credentials(argument)}: remote input is not supported. Copy the file here first")
-    if glob.has_magic(argument):
-        return _matching(argument)
-    raise InputError(f"{argument}: no such file or folder. Check the path")
+    files: Files = _Here()
+    if is_uri(argument) and not os.path.lexists(argument):
+        from olmorl_cli.rollouts.remote import RemoteFiles
+
+        files = RemoteFiles(argument)
+    kind = files.kind(argument)
+    if kind == "folder":
+        return _in_folder(files, argument)
+    if kind == "file":
+        return [files.source(argument)]
+    if files.has_magic(argument):
+        return _matching(files, argument)
+    raise InputError(f"{shown_uri(argument)}: no such file or folder. Check the path")
 
 
-def _matching(pattern: str) -> list[Source]:
+def _matching(files: Files, pattern: str) -> list[Source]:
     """Data files that match the pattern, or lie below folders that do, in natural order, each once."""
-    sources: dict[tuple[int, int] | None, Source] = {}
-    for match in sorted(glob.glob(pattern, recursive=True), key=_natural):
-        if os.path.isdir(match):
-            found = _in_folder(match, empty=True)
+    sources: dict[Hashable, Source] = {}
+    for match in sorted(files.matching(pattern), key=_natural):
+        if files.kind(match) == "folder":
+            found = _in_folder(files, match, empty=True)
         else:
-            found = _named(match) if match.lower().endswith(SUFFIXES) else []
+            found = [files.source(match)] if match.lower().endswith(SUFFIXES) else []
         for source in found:
             sources.setdefault(source.identity, source)
     if not sources:
         raise InputError(
-            f"{pattern}: no data file matches this pattern (by suffix: {', '.join(SUFFIXES)}). Check it, and quote it"
+            f"{shown_uri(pattern)}: no data file matches this pattern (by suffix: {', '.join(SUFFIXES)}). Check it, and"
+            " quote it"
         )
     return sorted(sources.values(), key=lambda source: _natural(source.name))
+
+
+def _in_folder(files: Files, folder: str, *, empty: bool = False) -> list[Source]:
+    """Data files below a folder, in natural order of their paths.
+
+    Raises:
+        InputError: there is none, unless it may be `empty`.
+    """
+    found = [path for path in files.below(folder) if path.lower().endswith(SUFFIXES)]
+    if not found and not empty:
+        raise InputError(
+            f"{shown_uri(folder)}: no data file in this folder (by suffix: {', '.join(SUFFIXES)}). Name another"
+        )
+    return [files.source(path) for path in sorted(found, key=_natural)]
+
+
+class _Here:
+    """The files of this machine."""
+
+    def kind(self, path: str) -> Literal["file", "folder"] | None:
+        if os.path.isdir(path):
+            return "folder"
+        return "file" if os.path.lexists(path) else None
+
+    def has_magic(self, path: str) -> bool:
+        return glob.has_magic(path)
+
+    def matching(self, pattern: str) -> list[str]:
+        return glob.glob(pattern, recursive=True)
+
+    def below(self, folder: str) -> list[str]:
+        return list(_walked(folder))
+
+    def source(self, path: str) -> Source:
+        if not os.path.exists(path):
+            raise InputError(f"{path}: it is a link to nothing. Mend the link or name another file")
+        return _file(path)
 
 
 def _file(path: str) -> Source:
@@ -208,8 +283,8 @@ def _file(path: str) -> Source:
         path.encode()
     except UnicodeEncodeError:  # pyarrow takes names in UTF-8 only
         descriptor = Descriptor(os.open(path, os.O_RDONLY))
-        return Source(_descriptor_path(descriptor.number), path, _partition(path), descriptor)
-    return Source(os.path.abspath(path), path, _partition(path))
+        return Source(_descriptor_path(descriptor.number), path, partition_of(path), descriptor)
+    return Source(os.path.abspath(path), path, partition_of(path))
 
 
 def _spooled(path: str) -> Source:
@@ -219,13 +294,8 @@ def _spooled(path: str) -> Source:
         return held(copy, path)
 
 
-def _in_folder(folder: str, *, empty: bool = False) -> list[Source]:
-    """Data files below a folder, in natural order of their paths; names that start with a dot do not count.
-
-    Raises:
-        InputError: there is none, unless it may be `empty`.
-    """
-    found: list[str] = []
+def _walked(folder: str) -> Iterator[str]:
+    """Paths of the files below a folder, links followed; names that start with a dot do not count."""
     seen: set[tuple[int, int]] = set()
     for parent, folders, names in os.walk(folder, followlinks=True, onerror=_unreadable_folder):
         status = os.stat(parent)
@@ -234,18 +304,10 @@ def _in_folder(folder: str, *, empty: bool = False) -> list[Source]:
             continue
         seen.add((status.st_dev, status.st_ino))
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [os.path.join(parent, n) for n in names if n.lower().endswith(SUFFIXES) and not n.startswith(".")]
-    if not found and not empty:
-        raise InputError(f"{folder}: no data file in this folder (by suffix: {', '.join(SUFFIXES)}). Name another")
-    sources = []
-    for path in sorted(found, key=_natural):
-        if not os.path.exists(path):
-            raise InputError(f"{path}: it is a link to nothing. Mend the link or name the files")
-        sources.append(_file(path))
-    return sources
+        yield from (os.path.join(parent, name) for name in names if not name.startswith("."))
 
 
-def _partition(path: str) -> dict[str, str]:
+def partition_of(path: str) -> dict[str, str]:
     """The `key=value` folders of a path as it was given or found, percent-encoding undone."""
     parts = (part.partition("=") for part in os.path.dirname(path).split(os.sep))
     return {unquote(key): unquote(value) for key, equals, value in parts if equals and key}
@@ -259,7 +321,3 @@ def _natural(path: str) -> tuple[list[tuple[int, int, str]], str]:
     """A sort key that puts step_2 before step_10."""
     parts = re.split(r"(\d+)", path, flags=re.ASCII)
     return [(1, int(part), "") if part.isdigit() and part.isascii() else (0, 0, part) for part in parts], path
-
-
-def _without_credentials(uri: str) -> str:
-    return re.sub(r"(://)[^/@]*@", r"\1", uri)

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO
 
-from olmorl_cli.errors import OlmorlError, OutputError, ReaderGone, UsageError
-from olmorl_cli.rollouts.sources import Source
+from olmorl_cli.errors import OlmorlError, OutputError, ReaderGone, UsageError, shown_uri
+from olmorl_cli.rollouts.sources import Source, identity_of, is_uri
 
 FORMATS = ("table", "jsonl", "csv", "parquet", "arrow")
 SUFFIXES = {
@@ -48,8 +48,8 @@ def check_target(path: str | None, inputs: Sequence[Source], option: str = "-o")
     known = {source.identity: source.name for source in inputs if source.identity is not None}
     if _is_standard_output(path):
         status = _standard_output()
-        if stat.S_ISREG(status.st_mode) and (status.st_dev, status.st_ino) in known:
-            name = known[status.st_dev, status.st_ino]
+        if stat.S_ISREG(status.st_mode) and identity_of(status) in known:
+            name = known[identity_of(status)]
             raise UsageError(f"{name}: standard output is redirected into this input. Write to another file")
         return
     if not path:
@@ -57,12 +57,14 @@ def check_target(path: str | None, inputs: Sequence[Source], option: str = "-o")
     if os.path.isdir(path):
         raise UsageError(f"{path}: it is a folder. Name a file to write")
     folder = os.path.dirname(os.path.realpath(path))
+    if not os.path.isdir(folder) and is_uri(path):
+        raise UsageError(f"{shown_uri(path)}: output is local. Write to a file of this machine, and copy it there")
     if not os.path.isdir(folder):
         raise UsageError(f"{path}: the folder {folder} does not exist. Make it first")
     if os.path.exists(path):
         status = os.stat(path)
-        if (status.st_dev, status.st_ino) in known:
-            raise UsageError(f"{path}: it is an input ({known[status.st_dev, status.st_ino]}). Write to another file")
+        if identity_of(status) in known:
+            raise UsageError(f"{path}: it is an input ({known[identity_of(status)]}). Write to another file")
 
 
 def same_target(path: str, output: str | None) -> bool:
