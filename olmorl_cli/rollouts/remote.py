@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import IO, Any, Literal, TypeVar, cast
+from urllib.parse import unquote
 
 from olmorl_cli.errors import InputError, UsageError, shown_uri
 from olmorl_cli.rollouts.parallel import REMOTE_AT_ONCE, in_order
@@ -28,10 +30,12 @@ ALIASES = {"s3a": "s3", "gcs": "gs"}
 EXTRA = "pip install 'olmorl-cli[remote]'"
 
 CONNECT_SECONDS = 10
-READ_SECONDS = 30
+READ_SECONDS = 20
 """How long a silent host is waited for."""
 PAUSES = (0.2, 1.0)
 """Seconds before another try of what may go better then."""
+PATIENCE = 30
+"""Seconds after which nothing is tried another time."""
 
 LEAST = 1 << 16
 """Bytes that are fetched at least: fewer take as long."""
@@ -85,13 +89,14 @@ class RemoteFiles:
         if not start:
             raise UsageError(f"{shown_uri(pattern)}: a pattern can stand after the bucket or host only. Name that")
         found = [self._prefix + "/".join(start)]
-        for number, part in enumerate(parts):
+        for number, part in enumerate(parts, 1):
             if part != "**":
-                children = in_order(self._children, found, REMOTE_AT_ONCE)
-                fitting = (each for listed in children for each in listed if _fits(each.rpartition("/")[2], part))
-                found = [each for each in fitting if number == len(parts) - 1 or self.kind(each) == "folder"]
-            elif number < len(parts) - 1:
+                children = chain.from_iterable(in_order(self._children, found, REMOTE_AT_ONCE))
+                found = [each for each in children if _fits(self._plain(each.rpartition("/")[2]), part)]
+            elif number < len(parts):
                 found = [each for folder in found for each in (folder, *self._folders_below(folder))]
+            if number < len(parts):
+                found = [each for each in found if self.kind(each) == "folder"]
         return list(dict.fromkeys(found))
 
     def below(self, folder: str) -> list[str]:
@@ -133,7 +138,7 @@ class RemoteFiles:
         name, size = shown_uri(path), self._described(path).get("size")
         if self._web and size is None:  # it was but linked to
             size = self._described(path, anew=True).get("size")
-        partition = partition_of(name)
+        partition = partition_of(self._plain(name))
         if self._web and not (size and self._has_ranges(path, size)):
             return dataclasses.replace(self._copied(path, name), partition=partition)
         return RemoteSource(path, name, partition, files=self, size=size or 0)
@@ -147,6 +152,10 @@ class RemoteFiles:
         if anew or path not in self._known:
             self._known[path] = self.tried(shown_uri(path), lambda: self._fs.info(path))
         return self._known[path]
+
+    def _plain(self, path: str) -> str:
+        """The path without the codes that links on pages have for some characters."""
+        return unquote(path) if self._web else path
 
     def _uri(self, path: str) -> str:
         """The URI of a path as fsspec gives it."""
@@ -190,6 +199,7 @@ class RemoteFiles:
         Raises:
             RemoteError: it failed.
         """
+        start = time.monotonic()
         for pause in (*PAUSES, None):
             try:
                 return what()
@@ -197,7 +207,7 @@ class RemoteFiles:
                 raise
             except Exception as error:  # the packages' errors have no base in common
                 failure, shown = failure_of(error, self._secrets)
-                if pause is None or not failure.passing:
+                if pause is None or not failure.passing or time.monotonic() - start > PATIENCE:
                     raise RemoteError(name, failure) from shown
             time.sleep(pause)
         raise AssertionError

@@ -32,7 +32,7 @@ class RemoteError(InputError):
 
 
 NOT_FOUND = Failure("no such file or folder", "Check the URI")
-DENIED = Failure("access is denied", "Check the credentials in the environment, and what they allow")
+DENIED = Failure("access is denied", "Check the credentials, and what they allow")
 NO_CREDENTIALS = Failure("no usable credentials are in the environment", "Set them; for open data on S3, FSSPEC_S3_ANON=1")
 NO_ANSWER = Failure("no answer in time", "Check the host and the network, or try again", passing=True)
 NO_CONNECTION = Failure("no connection", "Check the host and the network", passing=True)
@@ -46,6 +46,7 @@ _BY_NAME = {
     "EntryNotFoundError": NOT_FOUND,
     "RepositoryNotFoundError": NOT_FOUND,
     "PermissionError": DENIED,
+    "GatedRepoError": DENIED,
     "NoCredentialsError": NO_CREDENTIALS,
     "PartialCredentialsError": NO_CREDENTIALS,
     "CredentialRetrievalError": NO_CREDENTIALS,
@@ -55,6 +56,7 @@ _BY_NAME = {
     "TimeoutError": NO_ANSWER,
     "ConnectTimeoutError": NO_ANSWER,
     "ReadTimeoutError": NO_ANSWER,
+    "ServerTimeoutError": NO_ANSWER,
     "TimeoutException": NO_ANSWER,
     "Timeout": NO_ANSWER,
     "ClientConnectorCertificateError": NOT_TRUSTED,
@@ -89,6 +91,8 @@ _BY_STATUS = {
     407: DENIED,
     408: NO_ANSWER,
     410: NOT_FOUND,
+    412: REPLACED,
+    416: REPLACED,
     429: BUSY,
     504: NO_ANSWER,
 }
@@ -97,13 +101,15 @@ _BY_STATUS = {
 def failure_of(error: BaseException, secrets: Sequence[str]) -> tuple[Failure, Exception]:
     """How a package failed, and its error for a traceback: the same, but without secrets in its text.
 
-    The first cause decides: s3fs and fsspec call much a missing file that is another failure below.
+    The first cause decides: fsspec calls any failure over HTTP a missing file.
     """
+    while isinstance(error, FileNotFoundError) and error.__cause__ is not None:
+        error = error.__cause__
     said = _without(secrets, " ".join(str(error).split()).rstrip("."))
     shown = RuntimeError(f"{type(error).__name__}: {said}").with_traceback(error.__traceback__)
     for cause in reversed(list(_causes(error))):
         named = (_BY_NAME[each.__name__] for each in type(cause).__mro__ if each.__name__ in _BY_NAME)
-        if (found := _by_status(cause) or next(named, None)) is not None:
+        if (found := next(named, None) or _by_status(cause)) is not None:
             return found, shown
     return Failure(f"cannot be read: {said or type(error).__name__}", "Check the URI and the settings of its package"), shown
 
@@ -119,10 +125,13 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 def _by_status(error: BaseException) -> Failure | None:
     """The failure that an HTTP status stands for, where the error has one."""
     response = getattr(error, "response", None)
-    for status in (getattr(error, "status", None), getattr(error, "code", None), getattr(response, "status_code", None)):
-        if isinstance(status, int):
-            return _BY_STATUS.get(status) or (BUSY if status >= 500 else None)
-    return None
+    if isinstance(response, dict):  # botocore's
+        status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    else:
+        places = ((error, "status"), (response, "status_code"), (error, "code"))
+        found = (getattr(owner, attribute, None) for owner, attribute in places)
+        status = next((each for each in found if isinstance(each, int)), None)
+    return _BY_STATUS.get(status) or (BUSY if status >= 500 else None) if isinstance(status, int) else None
 
 
 def secrets_of(uri: str) -> list[str]:
