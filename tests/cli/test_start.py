@@ -49,6 +49,13 @@ def test_help_and_version_load_nothing_heavy() -> None:
     assert heavy(modules) == []
 
 
+def test_nothing_of_the_network_is_loaded_for_files_of_this_machine(rollouts: str) -> None:
+    codes, modules = loaded([("objective", rollouts, "-o", "o.csv"), ("inspect", "nope*")])
+    assert list(codes.values()) == [0, 2]
+    assert [name for name in modules if name.split(".")[0] in ("fsspec", "aiohttp", "s3fs")] == []
+    assert "olmorl_cli.rollouts.remote" not in modules
+
+
 def test_a_wrong_option_is_told_without_loading_anything_heavy() -> None:
     codes, modules = loaded([("objective", "--bogus"), ("bogus",), ("groups", "--group")])
     assert list(codes.values()) == [2, 2, 2]

@@ -8,11 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.errors import InputError, OlmorlError, UsageError, shown_uri, without_secrets
 from olmorl_cli.rollouts import remote
 from olmorl_cli.rollouts.sources import find_sources
-from tests.rollouts.builders import figures, random_rows, rewards_table, score, score_rewards, table_of, write
-from tests.servers import WebServer, free_port
+from olmorl_cli.scoring import score_objective
+from tests.rollouts.builders import figures, opened, random_rows, rewards_table, score, score_rewards, table_of, write
+from tests.servers import WebServer, environment_of, free_port
 
 TABLE = table_of(random_rows(5))
 NAMES = [
@@ -232,6 +234,53 @@ def test_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(InputError, match="no connection") as caught:
             find_sources([argument])
         assert_no_secrets(caught.value)
+
+
+@pytest.fixture
+def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServer]:
+    """A server that s3:// leads to, as far as reading single files goes; s3://bucket/r.parquet is there."""
+    import s3fs
+
+    write(tmp_path / "bucket/r.parquet", TABLE)
+    with WebServer(tmp_path) as server:
+        for name, value in environment_of(f"http://{server.host}").items():
+            monkeypatch.setenv(name, value)
+        s3fs.S3FileSystem.clear_instance_cache()
+        yield server
+        s3fs.S3FileSystem.clear_instance_cache()
+
+
+def test_an_s3_server_that_denies_or_dies(s3: WebServer) -> None:
+    uri = "s3://bucket/r.parquet"
+    assert score(uri).rows[0]["answers"] == TABLE.num_rows
+    for faults, said in {
+        (403, 0): "access is denied. Check the credentials, and what they allow",
+        (503, 0): "the server cannot answer now. Try again later",
+        (200, 99): "the connection broke off. Check the network, or try again",
+    }.items():
+        s3.status, s3.cuts = faults
+        with pytest.raises(InputError) as caught:
+            score(uri)
+        assert str(caught.value) == f"{uri}: {said}"
+    s3.status, s3.cuts = 200, 0
+    rollouts = opened(uri)
+    s3.cuts = 99
+    with pytest.raises(InputError, match=r"^s3://bucket/r\.parquet: the connection broke off\."):
+        score_objective(rollouts, [Recipe()])
+
+
+def test_an_s3_server_that_is_not_there(s3: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    for uri in ("s3://bucket/r.parquet", "s3://bucket/", "s3://bucket/*"):
+        with pytest.raises(InputError, match="no connection") as caught:
+            find_sources([uri])
+        assert str(caught.value) == f"{uri.rstrip('/')}: no connection. Check the host and the network"
+
+
+def test_the_variable_for_the_input_may_hold_a_uri(s3: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLMORL_ROLLOUTS", "s3://bucket/r.parquet")
+    monkeypatch.setattr("olmorl_cli.rollouts.sources._standard_input_is_data", lambda: False)
+    assert [source.name for source in find_sources([])] == ["s3://bucket/r.parquet"]
 
 
 def test_a_silent_server_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
