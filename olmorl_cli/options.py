@@ -21,8 +21,8 @@ Files = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="FILES",
-        help="Parquet, Arrow or JSON Lines files, folders or patterns; - is standard input. Without any: standard input if"
-        " it is a pipe, else $OLMORL_ROLLOUTS, else ./rollouts.parquet.",
+        help="Parquet, Arrow or JSON Lines files, folders or patterns, here or behind URIs; - is standard input. Without"
+        " any: standard input if it is a pipe, else $OLMORL_ROLLOUTS, else ./rollouts.parquet.",
         show_default=False,
     ),
 ]
