@@ -158,8 +158,10 @@ class ArrowFile(DataFile):
 
     kind = "arrow"
 
-    def __init__(self, source: Source) -> None:
-        with _mapped(source) as data:
+    def __init__(self, source: Source, copy: Source | None = None) -> None:
+        """Open the file, or a `copy` of it that is of this kind."""
+        self._read = copy or source
+        with _mapped(self._read) as data:
             schema = pa.ipc.open_file(data).schema
             with pa.ipc.open_file(data, options=_only(schema, schema.names[:1])) as reader:
                 self._rows = [reader.get_batch(index).num_rows for index in range(reader.num_record_batches)]
@@ -172,7 +174,7 @@ class ArrowFile(DataFile):
 
     def batches(self, fragment: Fragment, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         options = _only(self.schema, columns)
-        with reading(self.name), _mapped(self.source) as data, pa.ipc.open_file(data, options=options) as reader:
+        with reading(self.name), _mapped(self._read) as data, pa.ipc.open_file(data, options=options) as reader:
             for index in fragment.parts:
                 yield from _cut(reader.get_batch(index))
 
@@ -262,7 +264,7 @@ def _opened(source: Source, head: bytes, tail: bytes) -> DataFile:
 
         with temporary_file() as copy, keeping(source.name):
             json_to_arrow(source, copy)
-            converted = ArrowFile(held(copy, source.name))
+            converted = ArrowFile(source, held(copy, source.name))
         converted.kind = "jsonl"
         return converted
     looks = _foreign(head, tail)

@@ -191,6 +191,14 @@ def test_an_input_is_never_written_over(rollouts: str, folder: Path) -> None:
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
+def test_json_lines_are_not_written_over_either(folder: Path) -> None:
+    """They are read from a temporary copy of another kind."""
+    (folder / "r.jsonl").write_text('{"group_id": "a", "reward": 1}\n')
+    done = kit.run("groups", "r.jsonl", "-o", "r.jsonl")
+    assert (done.code, done.err) == (2, "olmorl: error: r.jsonl: it is an input (r.jsonl). Write to another file\n")
+    assert (folder / "r.jsonl").read_text() == '{"group_id": "a", "reward": 1}\n'
+
+
 def test_the_default_inputs_are_not_written_over_either(folder: Path) -> None:
     whole = (folder / kit.write("rollouts.parquet")).read_bytes()
     for line in (

@@ -148,6 +148,15 @@ def test_odd_names_relative_to_the_folder_one_is_in(tmp_path: Path, monkeypatch:
     assert score_rewards(name).rollouts.rows == 2
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "arrows", "jsonl"])
+def test_folders_are_columns_of_files_of_any_kind(tmp_path: Path, suffix: str) -> None:
+    paths = [write(tmp_path / f"step={step}/r.{suffix}", TABLE) for step in (2, 10)]
+    for arguments in ([str(tmp_path)], [f"{tmp_path}/*/r.*"], paths):
+        table = score_rewards(arguments).table
+        assert table.steps is not None
+        assert table.steps.to_pylist() == [2, 10]
+
+
 def test_links_to_files_and_folders_are_followed(tmp_path: Path) -> None:
     lay(tmp_path, "store/real.parquet", "store/run/b.parquet", "in/a.parquet")
     (tmp_path / "in" / "link.parquet").symlink_to(tmp_path / "store" / "real.parquet")
