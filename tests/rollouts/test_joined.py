@@ -393,3 +393,15 @@ def test_standard_input_is_for_one_side() -> None:
     for main in ([], ["-"]):
         with pytest.raises(UsageError, match="standard input can be read once"):
             open_rollouts(main, Selection(join="-", on=("answer_id",)), NEEDS)
+
+
+def test_ids_that_repeat_only_among_ignored_rows_tell_no_groups(tmp_path: Path) -> None:
+    """`uid` is taken for the group only where its values repeat, among the answers that count."""
+    main = write(tmp_path / "r.parquet", pa.table({"k": [1, 2, 3, 4], "reward": [1.0, 0.0, 1.0, 1.0]}))
+    join = {"k": [5, 4, 3, 2, 1, 6], "uid": ["e", "d", "c", "b", "a", "e"], "prompt": ["p", "q", "q", "p", "p", "p"]}
+    for uid, expected in ((join["uid"], ("prompt", [0, 0, 1, 1])), (["e", "d", "c", "b", "b", "e"], ("uid", [0, 0, 1, 2]))):
+        path = write(tmp_path / "t.parquet", pa.table({**join, "uid": uid}))
+        selection = Selection(join=path, on=("k",))
+        rollouts = open_rollouts([main], selection, frozenset({"group", "reward"}))
+        groups = score_answers(rollouts, Recipe()).table.groups.tolist()
+        assert (rollouts.choices["group"].columns[0], groups) == expected
