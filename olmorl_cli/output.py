@@ -166,9 +166,10 @@ def write_tokens(result: "Objective", skip: bool, destination: Destination) -> N
 
         from olmorl_cli.display.screens import ROWS, rows_screen
 
-        schema, batches = token_rows(result, skip, dictionaries=True, least=ROWS)
+        total = int(result.kept_sums.tokens.sum())
+        schema, batches = token_rows(result, skip, dictionaries=total > 0, least=ROWS)  # no rows, no words
         first = pa.Table.from_batches(itertools.islice(batches, 1), schema)
-        return rows_screen(first, int(result.kept_sums.tokens.sum()), "tokens", console)
+        return rows_screen(first, total, "tokens", console)
 
     write_result(destination, write, screen)
 

@@ -94,6 +94,20 @@ def test_on_a_terminal_the_first_rows_and_how_many_there_are() -> None:
     assert (written.code, written.text, len(pq.read_table("t.parquet"))) == (0, "", 36)
 
 
+def test_without_a_token_there_are_the_columns() -> None:
+    """Answers of no tokens, and no answers at all."""
+    empty = kit.write("empty.parquet", **dict.fromkeys(kit.TOKENS, pa.array([[]] * 8, pa.list_(pa.float64()))))
+    none = kit.write("none.parquet", pq.read_table(empty).slice(0, 0))
+    formats = ("table", "csv", "jsonl", "parquet", "arrow")
+    calls = [("objective", path, "--per-token", "-q", "-f", format) for path in (empty, none) for format in formats]
+    for call, done in zip(calls, kit.run_in_turn(calls), strict=True):
+        assert (done.code, done.err) == (0, ""), call
+        if call[-1] in ("parquet", "arrow", "csv"):
+            assert kit.keys_of(done, call[-1]) == COLUMNS
+        assert call[-1] != "table" or done.text.split() == COLUMNS
+        assert call[-1] != "jsonl" or done.text == ""
+
+
 def test_bad_data_leave_no_file(folder: Path) -> None:
     path = kit.write("bad.parquet", logp_new=[[-1.0, math.nan], *kit.TOKENS["logp_new"][1:]])
     wrong = ("objective", path, "--per-token")
