@@ -21,6 +21,8 @@ ROLES = frozenset(
     {"group", "step", "reward", "advantage", "answer", "logp_new", "logp_old", "logp_sampler", "logp_ref", "mask"}
 )
 """Roles that are looked for; only the group and the reward must be there."""
+UNREAD = ("tool_mask", "sample_mask", "sample_loss_mask", "mask_sample", "remove_sample")
+"""Columns by which trainers leave out tokens or answers beside the mask; no command reads them."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,18 @@ def _tokens(rollouts: Rollouts, problems: Problems, progress: Progress | None) -
 def _remark_others(rollouts: Rollouts, problems: Problems) -> None:
     """Add that other columns could have played a role."""
     file = rollouts.files[0].name if len(rollouts.files) == 1 else f"{len(rollouts.files)} files"
+    taken = {name for choice in rollouts.choices.values() for name in choice.columns}
+    there = {name for each in rollouts.files for name in each.schema.names}
+    if unread := [name for name in UNREAD if name in there - taken]:
+        problems.add(
+            "unread_masks",
+            f"{', '.join(unread)} may leave out more, and no command reads it",
+            "Drop such answers before, or multiply the mask by it",
+            file=file,
+            places=[],
+            count=len(unread),
+            severity="note",
+        )
     for role, choice in rollouts.choices.items():
         if choice.others:
             problems.add(

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from olmorl_cli.errors import DataError, InputError
+from olmorl_cli.inspection import inspect_rollouts
 from olmorl_cli.rollouts.exploded import ROW
 from tests.rollouts.builders import opened, score, score_rewards, tokens_table, write
 
@@ -211,6 +212,15 @@ def test_paths_lead_into_lists_of_structs(tmp_path: Path) -> None:
     path = write(tmp_path / "n.parquet", pa.table({"id": ["a", "b"], "turns": nulls}))
     with pytest.raises(DataError, match=r"is null, rows 0, 2, 3 \(3 in all\)"):
         score_rewards(path, reward="turns.r.s")
+
+
+def test_masks_that_are_not_read_are_said_by_inspect(tmp_path: Path) -> None:
+    table = tokens_table([[-1.0]], [[-1.0]]).append_column("tool_mask", pa.array([[1]]))
+    path = write(tmp_path / "r.parquet", table.append_column("remove_sample", pa.array([True])))
+    said = {p["code"]: p["message"] for p in inspect_rollouts(opened(path)).record["problems"]}
+    assert said["unread_masks"].startswith("tool_mask, remove_sample may leave out more")
+    said = {p["code"]: p["message"] for p in inspect_rollouts(opened(path, mask="tool_mask")).record["problems"]}
+    assert said["unread_masks"].startswith("remove_sample may leave out more")
 
 
 def test_a_reward_inside_a_struct_is_named(tmp_path: Path) -> None:
