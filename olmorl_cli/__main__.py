@@ -10,6 +10,7 @@ from typing import Any
 from olmorl_cli import __version__
 from olmorl_cli.errors import ExitCode, OlmorlError, ReaderGone, without_secrets
 from olmorl_cli.output import discard, print_error
+from olmorl_cli.start import run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,7 +61,7 @@ def _run(arguments: Sequence[str]) -> int:
     except (OSError, ReaderGone):
         raise
     except Exception as error:
-        if type(error).__name__ == "Abort":
+        if type(error).__name__ == "Abort" or isinstance(error.__cause__, KeyboardInterrupt):
             return ExitCode.INTERRUPTED
         _show_traceback(arguments)
         message = _usage_message(error)
@@ -105,13 +106,6 @@ def _occupy_closed_descriptors() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
-
-
-def run() -> None:
-    """Entry point of the `olmorl` command."""
-    # NumPy and Arrow take memory by turns here: from one allocator, what the one gives back serves the other.
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    sys.exit(main())
 
 
 if __name__ == "__main__":

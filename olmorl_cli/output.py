@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from olmorl_cli.errors import DataError, Problems, UsageError, visible, without_secrets
+from olmorl_cli.interrupts import PuttingBack
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,7 +75,8 @@ def destination_of(parameters: Mapping[str, Any]) -> Destination:
     if problems is not None and SUFFIXES.get(os.path.splitext(problems)[1].lower(), "jsonl") != "jsonl":
         raise UsageError(f"{problems}: problems are written as JSON Lines. Call the file NAME.jsonl")
     terminal = output is None and sys.stdout is not None and sys.stdout.isatty()
-    chosen = format_of(output, format) if output else format or ("table" if terminal else "jsonl")
+    file = output if output and not os.path.isdir(output) else None  # what is wrong with others is said by `check`
+    chosen = format_of(file, format) if file else format or ("table" if terminal else "jsonl")
     if terminal and chosen in ("parquet", "arrow"):
         raise UsageError(f"--format {chosen} is not for a terminal. Write to a file with -o, or into a pipe")
     return Destination(chosen, output, problems, parameters["quiet"])
@@ -221,6 +223,6 @@ def progress_bar(quiet: bool, total: int) -> Iterator["Progress | None"]:
         yield None
         return
     columns = (TextColumn("scoring"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with PuttingBack(), Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=total)
         yield lambda rows: progress.advance(task, rows)

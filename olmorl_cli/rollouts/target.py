@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import IO
 
 from olmorl_cli.errors import OlmorlError, OutputError, ReaderGone, UsageError, shown_uri
+from olmorl_cli.interrupts import PuttingBack
 from olmorl_cli.rollouts.sources import Source, identity_of, is_uri
 
 FORMATS = ("table", "jsonl", "csv", "parquet", "arrow")
@@ -142,19 +143,19 @@ def _whole(sink: IO[bytes]) -> Iterator[IO[bytes]]:
 @contextmanager
 def _beside(path: str) -> Iterator[IO[bytes]]:
     folder, name = os.path.split(path)
-    beside = os.path.join(folder, f".{name[:100]}.{os.getpid()}-{os.urandom(4).hex()}.part")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
-    try:
-        with open(descriptor, "wb") as sink:
-            yield sink
-            sink.flush()
-            os.fsync(sink.fileno())
-        os.replace(beside, path)
-        _sync_folder(folder)
-    except BaseException:
-        with _ignored(errno.ENOENT):
-            os.unlink(beside)
-        raise
+    beside = os.path.join(folder, f".{name[:50]}.olmorl-{os.getpid()}-{os.urandom(4).hex()}.part")
+    with PuttingBack():
+        try:
+            with open(beside, "xb") as sink:
+                yield sink
+                sink.flush()
+                os.fsync(sink.fileno())
+            os.replace(beside, path)
+            _sync_folder(folder)
+        except BaseException:
+            with _ignored(errno.ENOENT):
+                os.unlink(beside)
+            raise
 
 
 @contextmanager

@@ -115,7 +115,9 @@ OWN = "olmorl_cli"
 CORE = [name for name in MODULES if name.startswith("core.")]
 ROLLOUTS = [name for name in MODULES if name.startswith("rollouts.")]
 DISPLAY = [name for name in MODULES if name.startswith("display.")]
-SHELL = ["cli", "__main__", "options", "output"]
+SHELL = ["cli", "__main__", "options", "output", "start"]
+BELOW = (f"{OWN}.errors", f"{OWN}.interrupts")
+"""What everybody may know."""
 MIDDLE = [name for name in MODULES if name not in {*CORE, *ROLLOUTS, *DISPLAY, *SHELL, "__init__"}]
 
 
@@ -134,7 +136,7 @@ def test_the_core_knows_numpy_and_itself(name: str) -> None:
 
 @pytest.mark.parametrize("name", ROLLOUTS)
 def test_rollouts_know_arrow_but_no_recipe_and_no_screen(name: str) -> None:
-    allowed = (*sys.stdlib_module_names, "numpy", "pyarrow", f"{OWN}.errors", f"{OWN}.rollouts", f"{OWN}.core")
+    allowed = (*sys.stdlib_module_names, "numpy", "pyarrow", *BELOW, f"{OWN}.rollouts", f"{OWN}.core")
     recipes = (f"{OWN}.core.recipes", f"{OWN}.core.named")
     assert [module for module in everywhere(name) if not within(module, allowed) or within(module, recipes)] == []
 
@@ -145,8 +147,9 @@ def test_what_lies_between_knows_no_screen_and_no_command_line(name: str) -> Non
     assert [module for module in everywhere(name) if within(module, above)] == []
 
 
-def test_errors_know_the_standard_library_only() -> None:
-    assert [module for module in everywhere("errors") if not within(module, tuple(sys.stdlib_module_names))] == []
+@pytest.mark.parametrize("name", ["errors", "interrupts"])
+def test_the_lowest_know_the_standard_library_only(name: str) -> None:
+    assert [module for module in everywhere(name) if not within(module, tuple(sys.stdlib_module_names))] == []
 
 
 @pytest.mark.parametrize("name", DISPLAY)
@@ -160,7 +163,7 @@ def test_the_command_line_loads_all_else_inside_functions(name: str) -> None:
     allowed = (
         *sys.stdlib_module_names,
         "typer",
-        f"{OWN}.errors",
+        *BELOW,
         f"{OWN}.__version__",
         *(f"{OWN}.{each}" for each in SHELL),
     )
@@ -173,7 +176,7 @@ def test_nobody_imports_click(name: str) -> None:
     assert [module for module in everywhere(name) if within(module, ("click",))] == []
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name not in ("cli", "__main__")])
+@pytest.mark.parametrize("name", [name for name in MODULES if name not in ("cli", "__main__", "start", "interrupts")])
 def test_nobody_else_ends_the_process(name: str) -> None:
     source = MODULES[name].read_text(encoding="utf-8")
     calls = [ast.unparse(node.func) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]

@@ -1,0 +1,24 @@
+"""Ctrl-C: ends the process at once, but where something has to be put back first. Imports next to nothing."""
+
+import os
+import signal
+
+INTERRUPTED = 130
+
+
+def leave(number: int, frame: object) -> None:  # noqa: ARG001
+    """The handler of Ctrl-C while nothing has to be put back; an exception could be lost, or come out as another."""
+    os._exit(INTERRUPTED)
+
+
+class PuttingBack:
+    """A block in which Ctrl-C raises KeyboardInterrupt, so that what it has begun is put back."""
+
+    def __enter__(self) -> None:
+        self._ours = signal.getsignal(signal.SIGINT) is leave
+        if self._ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def __exit__(self, *_: object) -> None:
+        if self._ours:
+            signal.signal(signal.SIGINT, leave)
