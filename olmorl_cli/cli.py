@@ -1,33 +1,31 @@
 """The command line: what each command reads, scores and shows, and the exit code."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from olmorl_cli import __version__, options
 from olmorl_cli.errors import ExitCode, UsageError
-from olmorl_cli.options import Overrides, Program, parse_choice, selection_of
+from olmorl_cli.options import Overrides, Program, selection_of
 from olmorl_cli.output import (
     Destination,
     destination_of,
     problems_to,
     progress_bar,
     say,
-    say_columns,
     write_result,
     write_rows,
     write_sums,
     write_tokens,
 )
+from olmorl_cli.running import score_input, score_tokens_by
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from olmorl_cli.core.recipes import Recipe
-    from olmorl_cli.rollouts.rollouts import Selection
-    from olmorl_cli.scoring import Objective, ScoredAnswers
+    from olmorl_cli.scoring import Objective
 
 
 COMPARED = ("olmorl", "grpo", "dapo", "dr-grpo", "gspo", "cispo")
@@ -41,28 +39,6 @@ app = Program(
     help="Scores reinforcement-learning rollouts offline: advantages, kept groups and the clipped objective, as OLMo 3's"
     " OlmoRL and other trainers compute them.",
 )
-
-
-def _score(
-    files: list[str] | None,
-    selection: "Selection",
-    recipe: "Recipe",
-    invalid: str,
-    destination: Destination,
-) -> "ScoredAnswers":
-    """Open the input, check the destination, score the answers."""
-    from olmorl_cli.rollouts.opening import open_rollouts
-    from olmorl_cli.scoring import score_answers
-
-    skip = parse_choice("--invalid", invalid, ("error", "skip")) == "skip"
-    needs = {"group", "step", "reward", "answer"} | ({"advantage"} if selection.of("advantage") else set())
-    with problems_to(destination) as found:
-        rollouts = open_rollouts(files or (), selection, frozenset(needs), check=destination.check)
-        scored = score_answers(rollouts, recipe, skip)
-        found.merge(scored.problems)
-    say_columns(destination.quiet, rollouts)
-    say(destination.quiet, scored.notes)
-    return scored
 
 
 @app.command()
@@ -96,7 +72,7 @@ def advantages(
 
     selection, destination = selection_of(context.params), destination_of(context.params)
     settings = Overrides.of(context.params).over(recipe)
-    scored = _score(files, selection, settings, invalid, destination)
+    scored = score_input(files, selection, settings, invalid, destination)
 
     def write(sink: IO[bytes], stream: bool) -> None:
         if destination.format not in ("parquet", "arrow"):
@@ -143,7 +119,7 @@ def groups(
     from olmorl_cli.results import groups_table
 
     selection, destination = selection_of(context.params), destination_of(context.params)
-    scored = _score(files, selection, Overrides().over(recipe), invalid, destination)
+    scored = score_input(files, selection, Overrides().over(recipe), invalid, destination)
     table = groups_table(scored)
 
     def screen(console: "Console") -> Iterator["RenderableType"]:
@@ -152,47 +128,6 @@ def groups(
         return groups_screen(scored, table, console)
 
     write_rows(table, destination, screen)
-
-
-def _score_tokens(
-    files: list[str] | None,
-    selection: "Selection",
-    recipes: Sequence["Recipe"],
-    invalid: str,
-    destination: Destination,
-    *,
-    by: str | None = None,
-    own_advantages: bool = False,
-    keep_sums: bool = False,
-    diagnose: bool = False,
-) -> list["Objective"]:
-    """Open the input, check the destination, score the objective under every recipe."""
-    from olmorl_cli.rollouts.opening import OPTIONAL, open_rollouts
-    from olmorl_cli.scoring import RESULT_KEYS, score_objective
-
-    skip = parse_choice("--invalid", invalid, ("error", "skip")) == "skip"
-    required = frozenset[str]().union(*(recipe.needs for recipe in recipes))
-    needs = {"group", "step", "reward", "answer", "mask", "logp_old", "logp_sampler", *required}
-    if own_advantages or selection.of("advantage"):
-        needs.add("advantage")
-    optional = (OPTIONAL | {"logp_old"}) - required
-    if by is not None:
-        if by in RESULT_KEYS or not by:
-            raise UsageError(f"--by takes a column that is not called like a key of the result, got {by!r}. Rename it")
-        needs.add("by")
-        optional -= {"step"} if by == "step" else frozenset()
-        selection = selection.with_column("by", by)
-    with problems_to(destination) as found:
-        rollouts = open_rollouts(files or (), selection, frozenset(needs), optional, destination.check)
-        with progress_bar(destination.quiet, rollouts.rows) as progress:
-            results = score_objective(
-                rollouts, recipes, by=by, skip=skip, keep_sums=keep_sums, diagnose=diagnose, progress=progress
-            )
-        found.merge(results[0].answers.problems)
-    if destination.format != "table" or by is not None or len(results) > 1:  # the screen of one objective shows them itself
-        say_columns(destination.quiet, rollouts)
-    say(destination.quiet, list(dict.fromkeys(note for result in results for note in result.notes)))
-    return results
 
 
 def _write_objectives(results: list["Objective"], records: list[dict[str, Any]], destination: Destination) -> None:
@@ -256,7 +191,7 @@ def objective(
     selection, destination = selection_of(context.params), destination_of(context.params)
     settings = Overrides.of(context.params).over(recipe)
     own = normalize_std is None and not changes_advantages(settings)
-    results = _score_tokens(
+    results = score_tokens_by(
         files,
         selection,
         [settings],
@@ -315,7 +250,7 @@ def compare(
     selection, destination = selection_of(context.params), destination_of(context.params)
     overrides = Overrides.of(context.params)
     settings = [each.over(name) for name in recipe or COMPARED for each in overrides.sweep()]
-    results = _score_tokens(files, selection, settings, invalid, destination)
+    results = score_tokens_by(files, selection, settings, invalid, destination)
     records = [{"recipe": row["recipe"]} | row for result in results for row in result.rows]
     _write_objectives(results, records, destination)
 

@@ -3,16 +3,15 @@
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from olmorl_cli.core.tokens import Tokens
 from olmorl_cli.errors import MOST_PLACES, Place, Problems, text_of
 from olmorl_cli.rollouts.arrays import BoolArray, IntArray, Lists, column_of, lists_of, marks_of, numbers_of
 from olmorl_cli.rollouts.files import DataFile, Fragment
+from olmorl_cli.rollouts.kept import Kept, Values, flat_of, places_of, spread_over
 from olmorl_cli.rollouts.masks import odd_marks, ones_of
 from olmorl_cli.rollouts.parallel import ahead, cores
 from olmorl_cli.rollouts.roles import Column
@@ -23,12 +22,7 @@ MOST_LOGP = 1e-3
 BLOCK_TOKENS = 1 << 16
 """Tokens in a block of work: its temporaries stay in the cache."""
 
-_SHORT_RUN = 16
-"""Mean length of a mask's runs, real and not, below which tokens are picked one by one."""
 _MEND = "Mend it, mask it out, or leave such tokens out with --invalid skip"
-Values = Mapping[str, tuple[npt.NDArray[Any], BoolArray | None]]
-"""Role → log-probs (T,), and where they are null (None where none is)."""
-
 _FIELDS = {"logp_new": "new", "logp_old": "old", "logp_sampler": "sampler", "logp_ref": "reference"}
 
 
@@ -151,15 +145,15 @@ class _Batch:
         if usable is not None:
             lengths = lengths * usable
         offsets = np.concatenate(([0], np.cumsum(lengths)))
-        values = {role: _flat(numbers_of(lists.values), lists, usable) for role, lists in logps.items()}
+        values = {role: flat_of(numbers_of(lists.values), lists, usable) for role, lists in logps.items()}
         if has_sampler is not None:
-            values["logp_sampler"] = _spread(values["logp_sampler"], np.repeat(has_sampler, lengths))
+            values["logp_sampler"] = spread_over(values["logp_sampler"], np.repeat(has_sampler, lengths))
         real = None
         if mask is not None:
-            real, unknown = _flat(marks_of(mask.values, self.columns.labels), mask, usable)
+            real, unknown = flat_of(marks_of(mask.values, self.columns.labels), mask, usable)
             if unknown is not None and unknown.any():
                 action = "Write 0 or 1 for every token of the mask"
-                null, _ = _flat((mask.values.is_null().to_numpy(zero_copy_only=False), None), mask, usable)
+                null, _ = flat_of((mask.values.is_null().to_numpy(zero_copy_only=False), None), mask, usable)
                 at = np.flatnonzero(unknown)
                 values_there = ["null" if null[token] else "NaN" for token in at[:MOST_PLACES]]
                 name = self.columns.mask.name if self.columns.mask else None
@@ -182,23 +176,23 @@ class _Batch:
         values, offsets = block.values, block.offsets
         positions = None
         if block.real is not None and not block.real.all():
-            positions = _Kept(block.real)
+            positions = Kept(block.real)
             values, offsets = positions.values(values), positions.offsets(offsets)
         wrong = self._wrong(block, values, offsets, positions)
         sound = None
         if wrong is not None:
             if not self.skip:
                 return None
-            sound = _Kept(~wrong)
+            sound = Kept(~wrong)
             values, offsets = sound.values(values), sound.offsets(offsets)
         logps = {_FIELDS[role]: array for role, (array, _) in values.items()}
         if self.columns.sampler_missing and "old" in logps:
             logps["sampler"], block.has_sampler = logps["old"], np.zeros(offsets.size - 1, dtype=np.bool_)
         logps.setdefault("new", next(iter(logps.values())))
-        places = _places(block.offsets, offsets, positions, sound) if self.places else None
+        places = places_of(block.offsets, offsets, positions, sound) if self.places else None
         return Tokens(offsets, has_sampler=block.has_sampler, places=places, **logps)
 
-    def _wrong(self, block: "_Block", values: Values, offsets: IntArray, positions: "_Kept | None") -> BoolArray | None:
+    def _wrong(self, block: "_Block", values: Values, offsets: IntArray, positions: "Kept | None") -> BoolArray | None:
         """Which of the block's real tokens (T,) have a log-prob that cannot be one; None where none has."""
         wrong = None
         for role, (array, null) in values.items():
@@ -352,71 +346,6 @@ def _cuts(offsets: IntArray) -> Iterator[tuple[int, int]]:
     inner = np.searchsorted(offsets, np.arange(BLOCK_TOKENS, offsets[-1], BLOCK_TOKENS), side="right") - 1
     edges = np.unique(np.concatenate(([0], inner, [offsets.size - 1]))).tolist()
     return itertools.pairwise(edges)
-
-
-def _flat(values: tuple[Any, BoolArray | None], lists: Lists, usable: BoolArray | None) -> tuple[Any, BoolArray | None]:
-    """A column's flat values and their nulls, of usable answers only."""
-    if usable is None:
-        return values
-    keep = np.repeat(usable, lists.lengths)
-    array, null = values
-    return None if array is None else array[keep], None if null is None else null[keep]
-
-
-def _spread(values: tuple[Any, BoolArray | None], present: BoolArray) -> tuple[Any, BoolArray | None]:
-    """Values of some tokens at the place of all, NaN (and not null) elsewhere."""
-    array, null = values
-    full = np.full(present.size, np.nan, dtype=array.dtype)
-    full[present] = array
-    if null is None:
-        return full, None
-    full_null = np.zeros(present.size, dtype=np.bool_)
-    full_null[present] = null
-    return full, full_null
-
-
-class _Kept:
-    """The tokens that a mask (T,) keeps. Masks come in long runs, which are copied whole."""
-
-    def __init__(self, mask: BoolArray) -> None:
-        self.mask = mask
-        turns = np.flatnonzero(mask[1:] != mask[:-1]) + 1
-        bounds = np.concatenate(([0], turns, [mask.size])) if mask.size else np.zeros(1, dtype=np.int64)
-        first = 0 if mask.size and mask[0] else 1
-        self.starts, self.stops = bounds[first:-1:2], bounds[first + 1 :: 2]
-
-    @property
-    def places(self) -> IntArray:
-        """Where the kept tokens stood, int (kept,)."""
-        return np.flatnonzero(self.mask)
-
-    def offsets(self, offsets: IntArray) -> IntArray:
-        """The answers' offsets among the kept tokens."""
-        before = np.concatenate(([0], np.cumsum(self.stops - self.starts)))
-        run = np.searchsorted(self.starts, offsets, side="right")
-        over = np.maximum(np.append(0, self.stops)[run] - offsets, 0)
-        kept: IntArray = before[run] - np.where(run > 0, over, 0)
-        return kept
-
-    def values(self, values: Values) -> Values:
-        """The kept tokens' values."""
-        return {role: (self._of(array), None if null is None else self._of(null)) for role, (array, null) in values.items()}
-
-    def _of(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        if self.starts.size == 0 or self.starts.size * _SHORT_RUN > self.mask.size:
-            return array[self.mask]
-        runs = zip(self.starts.tolist(), self.stops.tolist(), strict=True)
-        return np.concatenate([array[start:stop] for start, stop in runs])
-
-
-def _places(whole: IntArray, offsets: IntArray, *cuts: _Kept | None) -> IntArray:
-    """Where tokens that are left after the cuts, answers' `offsets` theirs, stood in lists of the `whole` offsets."""
-    at = np.arange(whole[-1])
-    for cut in cuts:
-        if cut is not None:
-            at = at[cut.places]
-    places: IntArray = at - np.repeat(whole[:-1], np.diff(offsets))
-    return places
 
 
 def _texts(values: pa.Array, at: IntArray) -> list[str]:
