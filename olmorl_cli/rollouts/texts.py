@@ -29,8 +29,10 @@ def json_texts(array: pa.Array) -> pa.Array:
         texts = number_texts(pc.if_else(pc.is_finite(array), array, pa.scalar(None, array.type)))
     elif types.is_boolean(kind) or types.is_integer(kind) or types.is_decimal(kind):
         texts = array.cast(pa.large_string())
+    elif types.is_struct(kind):
+        texts = _objects(array)
     elif types.is_nested(kind):
-        texts = _objects(array) if types.is_struct(kind) else _lists(array)
+        texts = _lists(_pairs(array) if types.is_map(kind) else array)
     else:
         texts = _quoted(plain_texts(array))
     return texts.fill_null("null")
@@ -49,6 +51,13 @@ def _objects(array: pa.StructArray) -> pa.Array:
         parts += [f"{', ' if index else ''}{key}: ", json_texts(pc.struct_field(array, [index]))]
     texts = joined(*parts, "}") if keys else pa.array(["{}"] * len(array), pa.large_string())
     return pc.if_else(array.is_valid(), texts, pa.scalar(None, pa.large_string()))
+
+
+def _pairs(array: pa.MapArray) -> pa.Array:
+    """Maps as lists of their pairs; their own keys and items would be those of the whole column, slice or not."""
+    kind = array.type
+    pair = pa.struct([pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)])
+    return array.cast(pa.list_(pair))
 
 
 def _lists(array: pa.Array) -> pa.Array:

@@ -18,6 +18,7 @@ from olmorl_cli.errors import DataError, InputError
 from olmorl_cli.results import passed_through
 from olmorl_cli.rollouts import files
 from olmorl_cli.rollouts.ids import encode
+from olmorl_cli.rollouts.texts import json_texts
 from tests.readme import ROOT
 from tests.rollouts.builders import (
     figures,
@@ -264,3 +265,22 @@ def test_a_key_that_stands_twice_in_a_line_of_json_is_refused(tmp_path: Path, li
     path.write_text('{"group_id": "a", "reward": 0}\n' + line + "\n")
     with pytest.raises(InputError, match=rf"^{path}: .*specified twice in row 1"):
         score_rewards(str(path))
+
+
+NESTED = [
+    (pa.array([[1], None, [], [None, 2]], pa.list_view(pa.int8())), ["[1]", "null", "[]", "[null, 2]"]),
+    (pa.array([[1, 2], None, [3, 4]], pa.list_(pa.int8(), 2)), ["[1, 2]", "null", "[3, 4]"]),
+    (pa.array([[[1], []], None, [None]], pa.large_list(pa.list_(pa.int8()))), ["[[1], []]", "null", "[null]"]),
+    (pa.array([{"a": 'q"'}, None, {"a": None}]), ['{"a": "q\\""}', "null", '{"a": null}']),
+    (
+        pa.array([[("a", 0.5)], None, [], [("b", math.nan), ("c", None)]], pa.map_(pa.string(), pa.float64())),
+        ['[{"key": "a", "value": 0.5}]', "null", "[]", '[{"key": "b", "value": null}, {"key": "c", "value": null}]'],
+    ),
+]
+
+
+@pytest.mark.parametrize(("array", "texts"), NESTED, ids=[str(array.type) for array, _ in NESTED])
+def test_nested_values_of_any_slice_are_json(array: pa.Array, texts: list[str]) -> None:
+    for first in range(len(texts) + 1):
+        for rows in range(len(texts) - first + 1):
+            assert json_texts(array.slice(first, rows)).to_pylist() == texts[first : first + rows]
