@@ -56,3 +56,14 @@ def test_program_that_fails_is_said() -> None:
     outcome = measured(Row("x", "x", 1.0, lambda: (command, command), nothing), repeats=1)
     assert not outcome.sound
     assert "no such column" in outcome.note
+
+
+def test_a_small_soak_agrees(tmp_path: Path) -> None:
+    options = ["--tokens", "20000", "--groups", "20", "--files", "10", "--work", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.benchmarks.soak", *options], cwd=ROOT, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the 10 files and the one give the same figures" in done.stdout
+    assert done.stdout.count(" MB: ") == 9
+    assert not list(tmp_path.glob("written*"))
