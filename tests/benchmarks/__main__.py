@@ -15,7 +15,7 @@ from tests.benchmarks.report import measured, measured_peaks, peak_table, table
 from tests.benchmarks.rows import peak_rows, rows
 
 PEAKS = "peaks"
-NAMES = ("read-only", "polars", "duckdb", "torch", "sorted", "shuffled", "jsonl", "version", PEAKS)
+NAMES = ("compare", "read-only", "polars", "duckdb", "torch", "sorted", "shuffled", "jsonl", "version", PEAKS)
 PACKAGES = ("olmorl-cli", "numpy", "pyarrow", "polars", "duckdb", "torch", "typer")
 
 

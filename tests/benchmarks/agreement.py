@@ -35,7 +35,7 @@ def same_answers(_: Command, ours: Run, __: Command, theirs: Run) -> Agreement:
 
 def same_objective(_: Command, ours: Run, __: Command, theirs: Run) -> Agreement:
     """Both objectives are the same number, but for rounding."""
-    expected, got = json.loads(ours.output)["objective"], json.loads(theirs.output)["objective"]
+    expected, got = (json.loads(run.output.splitlines()[0])["objective"] for run in (ours, theirs))
     if expected is None or got is None:
         return Agreement(expected is got, f"objective {expected}, the peer's {got}")
     difference = abs(got - expected) / (abs(expected) or 1.0)

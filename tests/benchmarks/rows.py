@@ -44,6 +44,13 @@ class PeakRow:
     file: Callable[[], str]
 
 
+RECIPES = (
+    *("olmorl", "olmorl-tis", "grpo", "dapo", "dr-grpo", "gspo"),
+    *("cispo", "rloo", "open-instruct", "trl", "verl", "slime"),
+)
+"""What `compare` is measured on."""
+
+
 def rows(data: Data, tokens: float, most_tokens: float, answers: float) -> list[Row]:
     """The table's lines.
 
@@ -67,6 +74,10 @@ def _objective_rows(data: Data, tokens: float, most_tokens: float) -> list[Row]:
     def against(peer: str, size: float, *columns: str) -> Callable[[], tuple[Command, Command]]:
         return lambda: (olmorl("objective", data.rollouts(size)), program(peer, data.rollouts(size), *columns))
 
+    def compared() -> tuple[Command, Command]:
+        asked = [word for name in RECIPES for word in ("--recipe", name)]
+        return olmorl("compare", data.rollouts(tokens), *asked), olmorl("objective", data.rollouts(tokens))
+
     small, large = f"objective, {tokens:g}M tokens", f"objective, {most_tokens:g}M tokens"
     same = agreement.same_objective
     reading = against("read_only", tokens, *COLUMNS)
@@ -75,6 +86,7 @@ def _objective_rows(data: Data, tokens: float, most_tokens: float) -> list[Row]:
         Row("polars", f"{large} ÷ Polars", 0.5, against("polars_objective", most_tokens), same, "polars"),
         Row("duckdb", f"{large} ÷ DuckDB", 0.5, against("duckdb_objective", most_tokens), same, "duckdb"),
         Row("torch", f"{small} ÷ padded PyTorch", 0.15, against("torch_objective", tokens), same, "torch"),
+        Row("compare", f"compare of 12 recipes, {tokens:g}M tokens ÷ objective", 3.0, compared, agreement.same_objective),
     ]
 
 
