@@ -27,7 +27,7 @@ Files = Annotated[
     ),
 ]
 Join = Annotated[
-    list[str] | None,
+    str | None,
     typer.Option(
         "--join",
         metavar="FILE",
@@ -304,26 +304,24 @@ def selection_of(parameters: Mapping[str, Any]) -> "Selection":
     accept = parameters.get("accept")
     if accept is not None:
         parse_choice("--accept", accept, ("compact",))
-    join, on = _join_of(parameters.get("join") or (), parameters.get("on") or ())
+    join, on = _join_of(parameters.get("join"), parameters.get("on") or ())
     named = {role: names for role, names in columns.items() if names}
     return Selection(named, group_size, accept is not None, join, on)
 
 
-def _join_of(join: Sequence[str], on: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
+def _join_of(join: str | None, on: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
     """The second file and the columns of its key.
 
     Raises:
-        UsageError: one is given without the other, or there are several files.
+        UsageError: one is given without the other.
     """
-    if on and not join:
+    if on and join is None:
         raise UsageError("--on tells which rows of two files belong together: add --join FILE, or leave --on out")
-    if join and not on:
+    if join is not None and not on:
         raise UsageError("--join needs a key: add --on COL, a column of both files that tells an answer, as --on answer_id")
-    if len(join) > 1:
-        raise UsageError(f"--join takes one file, folder or pattern, got {len(join)}: put the files into one folder")
     if "" in on:
         raise UsageError("--on takes the name of a column, got ''")
-    return (join[0] if join else None), tuple(dict.fromkeys(on))
+    return join, tuple(dict.fromkeys(on))
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def test_inspect_names_both_files_and_what_is_not_used() -> None:
 REFUSED = [
     (("--join", "logps.parquet"), "--join needs a key: add --on COL"),
     (("--on", "answer_id"), "add --join FILE"),
-    ((*JOIN, "--join", "whole.parquet"), "--join takes one file, folder or pattern, got 2"),
+    ((*JOIN, "--join", "whole.parquet"), "--join is given twice. Give it once"),
     ((*JOIN, "--on", ""), "--on takes the name of a column, got ''"),
     (("--join", "", "--on", "answer_id"), "'' is no name of a file"),
     (("--join", "nothing.parquet", "--on", "answer_id"), "nothing.parquet: no such file or folder"),

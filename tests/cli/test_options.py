@@ -15,8 +15,10 @@ OPTIONS = [
     for option in command.params
     if option.param_type_name == "option"
 ]
-LONE_FLAGS = {"--debug", "--help", "--keep-zero-signal", "--per-answer", "--quiet"}
-REPEATABLE = {("compare", "--recipe")} | {(name, option) for name, _ in OPTIONS for option in ("--group", "--reward")}
+LONE_FLAGS = {"--debug", "--diagnostics", "--help", "--keep-zero-signal", "--per-answer", "--per-token", "--quiet"}
+REPEATABLE = {("compare", "--recipe")} | {
+    (name, option) for name, _ in OPTIONS for option in ("--group", "--on", "--reward")
+}
 NO_NUMBERS = ["", " ", "nan", "NaN", "inf", "-inf", "Infinity", "1_0", "-1", "-0.5", "0x10", "1e999", "٢", "2-", "one"]
 
 
