@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -368,17 +367,6 @@ def test_nothing_joined_is_read_that_no_role_needs(tmp_path: Path, monkeypatch: 
     join = write(tmp_path / "t.parquet", tokens().append_column("completion", text))
     score(write(tmp_path / "r.parquet", answers()), join)
     assert sorted(name for names in laid for name in names) == sorted(TOKENS)
-
-
-def test_a_shelf_gives_rows_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelf, "CHUNK_BYTES", 100)
-    draw = np.random.default_rng(3)
-    table = pa.table({"x": np.arange(100), "y": [[i] * (i % 4) for i in range(100)], "z": [f"{i}" for i in range(100)]})
-    kept = Shelf(table.schema, table.to_batches(max_chunksize=3), "t")
-    for rows in (np.arange(100), np.arange(40, 60), draw.permutation(100), draw.integers(0, 100, 30), np.array([7])):
-        taken = pa.table(kept.take(rows))
-        taken.validate(full=True)
-        assert taken.equals(table.take(pa.array(rows)))
 
 
 def test_a_join_without_rows(tmp_path: Path) -> None:
