@@ -67,6 +67,7 @@ def destination_of(parameters: Mapping[str, Any]) -> Destination:
         UsageError: they name none.
     """
     from olmorl_cli.options import parse_choice
+    from olmorl_cli.rollouts.sources import is_uri
     from olmorl_cli.rollouts.target import FORMATS, SUFFIXES, format_of
 
     format, output, problems = (parameters[name] for name in ("format", "output", "problems"))
@@ -75,7 +76,8 @@ def destination_of(parameters: Mapping[str, Any]) -> Destination:
     if problems is not None and SUFFIXES.get(os.path.splitext(problems)[1].lower(), "jsonl") != "jsonl":
         raise UsageError(f"{problems}: problems are written as JSON Lines. Call the file NAME.jsonl")
     terminal = output is None and sys.stdout is not None and sys.stdout.isatty()
-    file = output if output and not os.path.isdir(output) else None  # what is wrong with others is said by `check`
+    refused = not output or os.path.isdir(output) or is_uri(output)  # `check` says so
+    file = None if refused else output
     chosen = format_of(file, format) if file else format or ("table" if terminal else "jsonl")
     if terminal and chosen in ("parquet", "arrow"):
         raise UsageError(f"--format {chosen} is not for a terminal. Write to a file with -o, or into a pipe")

@@ -23,6 +23,8 @@ import json, os, random, signal, sys, time
 from olmorl_cli.__main__ import main
 from olmorl_cli.start import run
 
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # a child that is struck before its first line ends without a word
+
 def start(args):
     process = os.fork()
     if process == 0:
