@@ -98,7 +98,7 @@ def test_record_batches_without_rows(tmp_path: Path) -> None:
         (b"<!DOCTYPE html>\n<html><body>401</body></html>", "HTML"),
         (b"\n <html>", "HTML"),
         (b"<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>", "XML"),
-        (gzip.compress(b"PAR1"), "gzip; unpack"),
+        (gzip.compress(b"PAR1", mtime=0), "gzip; unpack"),
         (b"PARE" + bytes(20) + b"PARE", "encrypted"),
         (b"x" * 40 + b"PAR1", "beginning is missing"),
         (b"group_id,reward\na,1.0\n", "no kind known"),

@@ -182,7 +182,7 @@ KEY_TYPES = [
 ]
 
 
-@pytest.mark.parametrize(("left", "right", "make"), KEY_TYPES, ids=str)
+@pytest.mark.parametrize(("left", "right", "make"), KEY_TYPES, ids=[f"{left} {right}" for left, right, _ in KEY_TYPES])
 def test_keys_are_compared_by_value(tmp_path: Path, expected: Any, left: Any, right: Any, make: Any) -> None:
     keys = [make(str(row["number"])) for row in ROWS]
     main = answers().drop_columns("number").append_column("k", pa.array(keys).cast(left))
