@@ -40,9 +40,7 @@ def refuse_other_rewards(choices: Mapping[str, Choice], files: Sequence[DataFile
     if choice is None or choice.why != FOUND:
         return
     (chosen,) = choice.columns
-    for rival in choice.others:
-        if role.rank(rival) != role.rank(chosen):
-            continue
+    for rival in role.rivals(chosen, choice.others):
         for file in files:
             kinds = [storage_type(file.schema.field(name).type) for name in (chosen, rival) if name in file.schema.names]
             if len(kinds) < 2 or any(types.is_null(kind) for kind in kinds) or not role.fits(kinds[1]):
@@ -128,7 +126,7 @@ class _Grouping:
         """Refuse ids beside which others of the same rank, or what they may be unique in only, tell other groups."""
         (name,) = choice.columns
         file = self.files[0].name
-        for rival in (n for n in choice.others if role.rank(n) == role.rank(name) and self._plain(n) and self._plain(name)):
+        for rival in (n for n in role.rivals(name, choice.others) if self._plain(n) and self._plain(name)):
             groups, others = self._groups(name), self._groups(rival)
             if groups is not None and others is not None and not self._same_groups(name, rival):
                 why = f", and tell different groups, {len(groups.values)} and {len(others.values)} of them"

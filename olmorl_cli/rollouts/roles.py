@@ -102,6 +102,11 @@ class Role:
         folded = column.casefold()
         return next(number for number, rank in enumerate(self.ranks) if column in rank or folded in map(str.casefold, rank))
 
+    def rivals(self, chosen: str, others: Sequence[str]) -> list[str]:
+        """Those of `others` that say as well that they play the role: of one rank, and not the same name in other case."""
+        rank = self.rank(chosen)
+        return [name for name in others if self.rank(name) == rank and name.casefold() != chosen.casefold()]
+
     def fits(self, kind: pa.DataType) -> bool:
         """Whether a column of this type can play the role, as it is or with one value an answer in a list a row."""
         return self.accepts(kind) or (self.opens and is_listed(self.accepts, kind))
@@ -348,7 +353,7 @@ def found_by_name(role: Role, schemas: Mapping[str, pa.Schema], optional: bool =
     fitting.sort(key=lambda name: all(map(types.is_null, _types(name, schemas))))
     if fitting:
         chosen, *others = fitting
-        rivals = [name for name in others if role.rank(name) == role.rank(chosen)]
+        rivals = role.rivals(chosen, others)
         if role.asks == "names" and rivals:
             raise either(role, next(iter(schemas)), [chosen, *rivals])
         return Choice((chosen,), FOUND, tuple(name for name in matching if name != chosen))

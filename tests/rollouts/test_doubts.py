@@ -9,7 +9,7 @@ import pytest
 from olmorl_cli.errors import DataError, InputError
 from olmorl_cli.inspection import inspect_rollouts
 from olmorl_cli.rollouts.exploded import ROW
-from tests.rollouts.builders import opened, score, score_rewards, tokens_table, write
+from tests.rollouts.builders import opened, rewards_table, score, score_rewards, tokens_table, write
 
 TWO = {"prompt_id": ["a", "a", "b", "b"], "reward": [1.0, 0.0, 1.0, 1.0]}
 
@@ -232,3 +232,12 @@ def test_a_reward_inside_a_struct_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "s.parquet", pa.table(ids | {"meta": [{"judge": {"score": 1.0}}] * 2}))
     with pytest.raises(InputError, match=r"no column for the reward.*perhaps --reward meta\.judge\.score;"):
         score_rewards(path)
+
+
+def test_a_name_in_another_case_is_no_rival(tmp_path: Path) -> None:
+    """`reward` is the reward, whatever `Reward` holds; a synonym that differs is asked about in any case."""
+    table = rewards_table(["a", "a"], [1.0, 0.0], Reward=[9.0, 9.0])
+    assert score_rewards(write(tmp_path / "r.parquet", table)).table.rewards.tolist() == [1.0, 0.0]
+    other = rewards_table(["a", "a"], [1.0, 0.0], Score=[9.0, 9.0])
+    with pytest.raises(InputError, match="--reward reward or --reward Score"):
+        score_rewards(write(tmp_path / "r.parquet", other))
