@@ -36,7 +36,7 @@ from olmorl_cli.rollouts.roles import (
     type_of,
 )
 from olmorl_cli.rollouts.rollouts import Rollouts, Selection
-from olmorl_cli.rollouts.sources import Source, find_sources
+from olmorl_cli.rollouts.sources import Source, allow_open_files, find_sources
 
 OPTIONAL = frozenset({"step", "mask", "logp_sampler", "answer"})
 """Roles that an input need not have."""
@@ -106,6 +106,7 @@ def _opened(sources: Sequence[Source]) -> list[DataFile]:
     Raises:
         InputError, DataError: they cannot be opened.
     """
+    allow_open_files(len(sources))  # each copy that is read in place of a JSON Lines file stays open
     many = REMOTE_AT_ONCE if any(source.remote for source in sources) else 1
     files = with_partitions(list(in_order(open_file, sources, many) if many > 1 else map(open_file, sources)))
     _refuse_repeated_names(files)

@@ -20,6 +20,8 @@ DEFAULT = "rollouts.parquet"
 SUFFIXES = (".parquet", ".pq", ".arrow", ".arrows", ".feather", ".ipc", ".jsonl", ".ndjson", ".json")
 """What a data file's name ends in, in a folder; a file that is named outright may be called anything."""
 
+_OTHER_FILES = 128
+"""Files that are open beside those of the input."""
 NO_INPUT = (
     f"no input: name files or folders, pipe rollouts into standard input, set ${ENVIRONMENT}, or put them into ./{DEFAULT}"
 )
@@ -165,6 +167,18 @@ def held(copy: IO[bytes], name: str) -> Source:
     copy.flush()
     descriptor = Descriptor(os.dup(copy.fileno()))
     return Source(_descriptor_path(descriptor.number), name, hold=descriptor)
+
+
+def allow_open_files(number: int) -> None:
+    """Let this process have so many more files open, as far as the system lets it have them."""
+    with suppress(ImportError, ValueError, OSError):  # not Unix, or not allowed
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = number + _OTHER_FILES
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _descriptor_path(descriptor: int) -> str:

@@ -103,3 +103,13 @@ def test_a_negative_zero_is_zero() -> None:
     assert '"eps_low": 0.0' in kit.run("objective", path, "--eps-low", "-0").text
     zeros = kit.write("z.parquet", pa.table({"prompt_id": [0.0, -0.0], "reward": [1.0, 0.0]}))
     assert [row["size"] for row in kit.run("groups", zeros).rows] == [2]
+
+
+def test_more_json_lines_than_files_may_be_open(folder: Path) -> None:
+    """The limit of open files is a default of shells, and is raised as far as it may be."""
+    (folder / "many").mkdir()
+    for number in range(300):
+        lines = (f'{{"prompt_id": "p{number}", "reward": {reward}}}\n' for reward in (0, 1))
+        (folder / "many" / f"{number}.jsonl").write_text("".join(lines))
+    done = kit.shell("ulimit -S -n 100; olmorl groups many -f csv | tail -n +2 | wc -l")
+    assert (done.code, done.text.strip()) == (0, "300"), done.err
