@@ -1,6 +1,7 @@
 """Scored answers and groups as Arrow tables, with the columns that the outputs have."""
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ from olmorl_cli.core.objective import answer_terms
 from olmorl_cli.core.recipes import ADVANTAGE_FIELDS, Recipe
 from olmorl_cli.errors import InputError
 from olmorl_cli.rollouts.exploded import ROW
-from olmorl_cli.rollouts.files import DataFile, Fragment
+from olmorl_cli.rollouts.files import FRAGMENT_BYTES, DataFile, Fragment
 from olmorl_cli.rollouts.provenance import Provenance
 from olmorl_cli.scoring import Objective, ScoredAnswers
 
@@ -180,8 +181,15 @@ def _rows(scored: ScoredAnswers, schema: pa.Schema, whole: pa.Schema) -> Iterato
     advantages, kept = _numbers(scored.advantages), pa.array(scored.kept)
     first = 0
 
-    def read(file: DataFile, fragment: Fragment) -> list[pa.RecordBatch]:
-        return list(file.batches(fragment, [name for name in file.schema.names if name not in NOT_PASSED]))
+    def read(file: DataFile, fragment: Fragment) -> Iterable[pa.RecordBatch]:
+        batches = file.batches(fragment, [name for name in file.schema.names if name not in NOT_PASSED])
+        held, size = [], 0
+        for batch in batches:
+            held.append(batch)
+            size += batch.nbytes
+            if size > FRAGMENT_BYTES:  # a huge row group: the rest is read when its turn comes
+                return itertools.chain(held, batches)
+        return held
 
     for fragment, batches in zip(scored.rollouts.fragments, scored.rollouts.map(read), strict=True):
         file = scored.rollouts.files[fragment.file_number]

@@ -232,7 +232,7 @@ def _objective(
         | shown
         for number in ascending(labels, count)
     ]
-    return Objective(answers, sums, by, rows, answers.notes + _objective_notes(figures, values))
+    return Objective(answers, sums, by, rows, answers.notes + _objective_notes(figures, values, by))
 
 
 def _partition(scored: ScoredAnswers) -> tuple[Partition, BoolArray]:
@@ -265,18 +265,18 @@ def _plain(value: Any) -> int | float | None:
     return None if number != number else number
 
 
-def _objective_notes(figures: Figures, values: dict[str, Any]) -> list[str]:
+def _objective_notes(figures: Figures, values: dict[str, Any], by: str | None) -> list[str]:
     notes = bounds_notes(figures.recipe)
-    objective = values["objective"]
-    if np.isnan(objective).any():
+    objective, without = values["objective"], figures.totals.counted("counted") == 0
+    if without.any():
         why = "no real token" if not values["tokens"].any() else "no group with signal has a real token"
-        where = "" if objective.size == 1 else f" in {int(np.isnan(objective).sum())} of {objective.size} steps"
+        where = "" if by is None else f" in {int(without.sum())} of {objective.size} values of {by}"
         notes.append(f"the objective is undefined (null){where}: {why}")
-    if np.isinf(objective).any():
+    if (~np.isfinite(objective) & ~without).any():
         row = figures.first_infinite if figures.infinite_answers else 0
         what = f"{row} (and {figures.infinite_answers - 1} more)" if figures.infinite_answers > 1 else f"{row}"
         notes.append(
-            f"the objective is infinite (null in JSON): in answer {what} a ratio, or its product with the advantage,"
-            " overflows"
+            f"the objective is infinite or undefined (null in JSON): in answer {what} a ratio, or its product with the"
+            " advantage, overflows"
         )
     return notes

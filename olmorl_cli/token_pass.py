@@ -193,10 +193,10 @@ def score_tokens(rollouts: Rollouts, plan: Plan, progress: Progress | None = Non
             raise missing_column(rollouts.choices["logp_sampler"].columns[0], file.name, file.schema.names)
     sampler = any({"logp_old", "logp_sampler"} <= set(columns.logps) for columns in where)
     firsts = np.cumsum([0, *(fragment.rows for fragment in rollouts.fragments)]).tolist()
-    first_of = dict(zip(map(id, rollouts.fragments), firsts, strict=False))
+    first_of = dict(zip(rollouts.fragments, firsts, strict=False))
 
     def work(file: DataFile, fragment: Fragment) -> tuple[FragmentFigures, Problems, list[TokenSums]]:
-        return score_fragment(file, fragment, where[fragment.file_number], plan, first_of[id(fragment)], sampler)
+        return score_fragment(file, fragment, where[fragment.file_number], plan, first_of[fragment], sampler)
 
     pa.default_memory_pool().release_unused()  # what the answers were read into
     whole = plan.figures(plan.partition.batches, plan.partition.batch_of_group.size)

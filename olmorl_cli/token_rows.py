@@ -1,9 +1,11 @@
 """One row a token: its ratio, its term, and how the objective moves with its log-prob. A stream: never all in memory."""
 
+import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+from pyarrow import types
 
 from olmorl_cli.core.gradients import token_gradients, token_terms
 from olmorl_cli.core.objective import Partition, answer_weights
@@ -29,6 +31,8 @@ FIELDS = {
 }
 """Columns of a token, after those that tell its step and group."""
 
+CHUNK_BYTES = 16 << 20
+"""About how much the ids of a batch take, where groups are told by long texts."""
 LEAST_ROWS = 1 << 17
 """Rows of a batch, so that files do not fall into small pieces."""
 
@@ -52,18 +56,22 @@ def token_rows(
     Raises:
         InputError: a group column is called like one of the others, or a file cannot be read.
     """
-    table = _TokenTable(result, dictionaries)
-    blocks = _blocks(result, skip, progress)
-    return table.schema, _gathered(table.schema, in_order(table.batch, blocks), least)
+    table = _TokenTable(result)
+    batches = in_order(table.batch, _blocks(result, skip, progress))
+    if dictionaries:  # pyarrow cannot join dictionaries of lists and structs
+        return table.worded, batches if table.nested else _gathered(table.worded, batches, least)
+    rows = table.rows_of(CHUNK_BYTES)
+    decoded = (part for batch in batches for part in _decoded(batch, table.schema, rows))
+    return table.schema, decoded if rows < least else _gathered(table.schema, decoded, least)
 
 
 class _TokenTable:
     """Blocks of tokens as rows: what they need of the answers is here, so that threads can work on blocks apart."""
 
-    def __init__(self, result: Objective, dictionaries: bool) -> None:
+    def __init__(self, result: Objective) -> None:
         scored = result.answers
         groups = scored.table.groups
-        self.recipe, self.advantages, self.groups, self.dictionaries = scored.recipe, scored.advantages, groups, dictionaries
+        self.recipe, self.advantages, self.groups = scored.recipe, scored.advantages, groups
         counted = ~np.isnan(scored.advantages)
         if self.recipe.zero_signal_groups == "dropped":
             counted &= scored.kept
@@ -74,10 +82,18 @@ class _TokenTable:
         )
         ids = id_columns(scored, np.arange(number), scored.table.step_of_group, frozenset(["step", *FIELDS]))
         self.ids = {name: column.dictionary.take(column.indices) for name, column in ids.items()}
-        types = {
-            name: pa.dictionary(pa.int32(), each.type) if dictionaries else each.type for name, each in self.ids.items()
-        }
-        self.schema = pa.schema({**types, **FIELDS})
+        self.schema = pa.schema({name: each.type for name, each in self.ids.items()} | FIELDS)
+        self.worded = pa.schema({name: pa.dictionary(pa.int32(), each.type) for name, each in self.ids.items()} | FIELDS)
+
+    @property
+    def nested(self) -> bool:
+        """Whether a group is told by lists or structs."""
+        return any(types.is_nested(each.type) for each in self.ids.values())
+
+    def rows_of(self, size: int) -> int:
+        """Rows whose ids take about so many bytes, at least a few."""
+        width = sum(each.nbytes / max(len(each), 1) for each in self.ids.values())
+        return max(256, int(size / max(width, 1.0)))
 
     def batch(self, block: tuple[int, Tokens]) -> pa.RecordBatch:
         """The rows of the tokens of some answers, the first of which is given."""
@@ -99,16 +115,22 @@ class _TokenTable:
             "gradient": token_gradients(tokens, self.recipe, found.slope, self.weights[answers]),
         }
         arrays = [each if isinstance(each, pa.Array) else pa.array(each, from_pandas=True) for each in columns.values()]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.worded)
 
     def _id_columns(self, answers: slice, lengths: np.ndarray) -> dict[str, pa.Array]:
         """The step and group columns of the answers' tokens."""
         groups, codes = np.unique(self.groups[answers], return_inverse=True)
         per_token = pa.array(np.repeat(codes.astype(np.int32), lengths))
         words = {name: ids.take(pa.array(groups)) for name, ids in self.ids.items()}
-        if self.dictionaries:
-            return {name: pa.DictionaryArray.from_arrays(per_token, each) for name, each in words.items()}
-        return {name: each.take(per_token) for name, each in words.items()}
+        return {name: pa.DictionaryArray.from_arrays(per_token, each) for name, each in words.items()}
+
+
+def _decoded(batch: pa.RecordBatch, schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
+    """The batch with plain ids, so many rows at a time."""
+    for first in range(0, batch.num_rows, rows):
+        columns = batch.slice(first, rows).columns
+        plain = [each.dictionary.take(each.indices) if types.is_dictionary(each.type) else each for each in columns]
+        yield pa.RecordBatch.from_arrays(plain, schema=schema)
 
 
 def _blocks(result: Objective, skip: bool, progress: Progress | None) -> Iterator[tuple[int, Tokens]]:
@@ -118,7 +140,7 @@ def _blocks(result: Objective, skip: bool, progress: Progress | None) -> Iterato
     first = 0
     for fragment in rollouts.fragments:
         file = rollouts.files[fragment.file_number]
-        columns = token_columns(rollouts, fragment.file_number, by_sampler)
+        columns = dataclasses.replace(token_columns(rollouts, fragment.file_number, by_sampler), read_ahead=True)
         for start, tokens in token_blocks(file, fragment, columns, skip, Problems(), places=True):
             yield first + start, tokens
             if progress is not None:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from olmorl_cli.core.recipes import Terms
 from olmorl_cli.core.sums import FloatArray, IntArray
 from olmorl_cli.core.tokens import BoolArray, Segments, Tokens, Workspace, log_ratios, log_weights
-from olmorl_cli.core.totals import Totals
+from olmorl_cli.core.totals import Tally, Totals
 
 QUANTILES = {"ratio_p01": 0.01, "ratio_p05": 0.05, "ratio_p50": 0.5, "ratio_p95": 0.95, "ratio_p99": 0.99}
 """Key → share of the tokens whose ratio is not above the figure."""
@@ -23,31 +23,39 @@ BINS = 2 * _MAGNITUDES + 1
 
 def bins_of(log_ratio: FloatArray) -> IntArray:
     """The bin of each log-ratio, int (T,), ascending with it."""
-    bits = np.abs(log_ratio).astype(np.float32).view(np.int32) >> _SHIFT
+    bits = np.minimum(np.abs(log_ratio), 2.0**11).astype(np.float32).view(np.int32) >> _SHIFT
     magnitude = np.clip(bits - _FIRST + 1, 0, _MAGNITUDES).astype(np.int64)
     bins: IntArray = np.where(log_ratio < 0.0, -magnitude, magnitude) + _MAGNITUDES
     return bins
 
 
-def quantiles(counts: IntArray, shares: npt.ArrayLike) -> FloatArray:
+def quantiles(tally: Tally, batches: int, shares: npt.ArrayLike) -> FloatArray:
     """Log-ratios below which, or at which, `shares` (Q,) of the counted ones lie.
 
     Args:
-        counts: int (B, BINS), how many lie in each bin.
+        tally: how many lie in each bin of each batch.
+        batches: their number, B.
         shares: in (0, 1].
 
     Returns:
         float64 (B, Q), the middle of the bin of the ⌈share · n⌉-th log-ratio: off by at most 0.4 % of it, and by 2**-24
         where it is that small. NaN for a batch without any.
     """
-    bin_numbers = np.arange(1, _MAGNITUDES + 1) - 1 + _FIRST
-    low, high = ((bin_numbers + step << _SHIFT).astype(np.int32).view(np.float32).astype(np.float64) for step in (0, 1))
+    cells, counts = tally.whole()
+    below = np.concatenate(([0], np.cumsum(counts)))
+    before, after = (below[np.searchsorted(cells, np.arange(batches + 1) * BINS)][part] for part in (np.s_[:-1], np.s_[1:]))
+    rank = np.maximum(np.ceil(np.asarray(shares) * (after - before)[:, np.newaxis]), 1)
+    found = np.searchsorted(below[1:], before[:, np.newaxis] + rank)
+    bins = np.append(cells, 0)[np.minimum(found, cells.size)] % BINS
+    return np.where((after > before)[:, np.newaxis], _middles()[bins], np.nan)
+
+
+def _middles() -> FloatArray:
+    """The log-ratio in the middle of each bin, float64 (BINS,)."""
+    magnitudes = np.arange(_MAGNITUDES) + _FIRST
+    low, high = ((magnitudes + step << _SHIFT).astype(np.int32).view(np.float32).astype(np.float64) for step in (0, 1))
     middles = (low + high) / 2.0
-    values = np.concatenate((-middles[::-1], [0.0], middles))
-    total, below = counts.sum(axis=1, keepdims=True), counts.cumsum(axis=1)
-    rank = np.maximum(np.ceil(np.asarray(shares) * total), 1)
-    found = np.array([np.searchsorted(row, ranks) for row, ranks in zip(below, rank, strict=True)]).reshape(rank.shape)
-    return np.where(total > 0, values[np.minimum(found, BINS - 1)], np.nan)
+    return np.concatenate((-middles[::-1], [0.0], middles))
 
 
 class Diagnostics:
@@ -105,7 +113,7 @@ class Diagnostics:
         """Key → value of each batch (B,), NaN where it is undefined."""
         totals, tokens = self.totals, self.totals.counted("tokens")
         with np.errstate(over="ignore"):
-            ratios = np.exp(quantiles(totals.histogram("log_ratio", BINS), list(QUANTILES.values())))
+            ratios = np.exp(quantiles(totals.tallied("log_ratio"), totals.size, list(QUANTILES.values())))
         return {
             **dict(zip(QUANTILES, ratios.T, strict=True)),
             "approx_kl_k1": 0.0 - totals.over("log_ratio", tokens),

@@ -99,7 +99,8 @@ class ExactSums:
         for place, sums in other._by_place.items():
             self._at(place)[where] += sums
         if other._infinite is not None:
-            self._special()[where] += other._infinite
+            with np.errstate(invalid="ignore"):
+                self._special()[where] += other._infinite
 
     def over(self, divisors: npt.ArrayLike) -> FloatArray:
         """The sums by `divisors` (size,) or one number: no overflow where the sum alone would; NaN for 0/0."""

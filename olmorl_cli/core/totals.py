@@ -7,6 +7,38 @@ import numpy.typing as npt
 
 from olmorl_cli.core.sums import ExactSums, FloatArray, IntArray
 
+_DENSE = 1 << 20
+"""Cells up to which a count for each of them is cheaper than sorting those that occur."""
+
+
+class Tally:
+    """How often each of `number` values occurs in each batch; only cells (batch · number + value) that occur are kept."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._parts: list[tuple[IntArray, IntArray]] = []
+        self._held = self._sorted = 0
+
+    def add(self, cells: IntArray, counts: IntArray) -> None:
+        """Add `counts` (C,) to `cells` (C,), all different."""
+        self._parts.append((cells, counts))
+        self._held += cells.size
+        if self._held > 4 * max(self._sorted, _DENSE):
+            self.whole()
+
+    def whole(self) -> tuple[IntArray, IntArray]:
+        """The cells that occur, ascending, and their counts."""
+        if len(self._parts) > 1:
+            cells, counts = (np.concatenate(each) for each in zip(*self._parts, strict=True))
+            order = np.argsort(cells, kind="stable")
+            cells, counts = cells[order], counts[order]
+            first = np.flatnonzero(np.diff(cells, prepend=-1))
+            self._parts = [(cells[first], np.add.reduceat(counts, first))] if first.size else []
+        if not self._parts:
+            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        self._held = self._sorted = self._parts[0][0].size
+        return self._parts[0]
+
 
 class Totals:
     """Named counts, sums and extremes inside each of `size` batches (or groups) of answers.
@@ -22,7 +54,7 @@ class Totals:
         self._counts: dict[str, IntArray] = {}
         self._sums: dict[str, ExactSums] = {}
         self._least: dict[str, FloatArray] = {}
-        self._histograms: dict[str, IntArray] = {}
+        self._tallies: dict[str, Tally] = {}
 
     def count(self, name: str, values: npt.NDArray[Any] | int, codes: IntArray | None) -> None:
         """Add whole numbers or flags (n,) to the batches `codes` (n,); None puts all into batch 0, `values` may be a sum."""
@@ -47,8 +79,13 @@ class Totals:
     def tally(self, name: str, bins: IntArray, number: int, codes: IntArray | None) -> None:
         """Count values (n,) of 0..number-1, each value for itself."""
         cells = bins if codes is None else codes * number + bins
-        counts = np.bincount(cells, minlength=self.size * number).reshape(self.size, number)
-        self._histograms[name] = self.histogram(name, number) + counts
+        if self.size * number <= _DENSE:
+            counts = np.bincount(cells, minlength=1)
+            cells = np.flatnonzero(counts)
+            counts = counts[cells]
+        else:
+            cells, counts = np.unique(cells, return_counts=True)
+        self._tallies.setdefault(name, Tally(number)).add(cells, counts)
 
     def merge(self, other: "Totals", at: IntArray | None = None) -> None:
         """Add the batches of `other` to the batches `at` (other.size,) of these, all different; None: one to one."""
@@ -60,16 +97,19 @@ class Totals:
         for name, values in other._least.items():
             least = self._least.setdefault(name, np.full(self.size, np.inf))
             least[where] = np.minimum(least[where], values)
-        for name, tallies in other._histograms.items():
-            self._histograms.setdefault(name, np.zeros((self.size, tallies.shape[1]), dtype=np.int64))[where] += tallies
+        for name, tally in other._tallies.items():
+            cells, counts = tally.whole()
+            if at is not None:
+                cells = at[cells // tally.number] * tally.number + cells % tally.number
+            self._tallies.setdefault(name, Tally(tally.number)).add(cells, counts)
 
     def counted(self, name: str) -> IntArray:
         """What was counted, int (size,)."""
         return self._counts.get(name, np.zeros(self.size, dtype=np.int64))
 
-    def histogram(self, name: str, number: int) -> IntArray:
-        """How often each of `number` values was tallied, int (size, number)."""
-        return self._histograms.get(name, np.zeros((self.size, number), dtype=np.int64))
+    def tallied(self, name: str) -> "Tally":
+        """How often each value was tallied in each batch."""
+        return self._tallies.get(name, Tally(1))
 
     def over(self, name: str, divisors: npt.ArrayLike) -> FloatArray:
         """Sums by `divisors` (size,) or one number, float64 (size,); NaN for 0/0."""

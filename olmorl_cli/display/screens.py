@@ -271,10 +271,6 @@ def _rows(table: pa.Table, console: Console, extra: Sequence[Column] = ()) -> Re
     return columns_table([*columns, *extra], console)
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(types.is_floating(kind) or types.is_integer(kind))
-
-
 def _values(column: pa.ChunkedArray) -> list[Any]:
     array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if types.is_dictionary(array.type):

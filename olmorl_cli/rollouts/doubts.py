@@ -41,19 +41,19 @@ def refuse_other_rewards(choices: Mapping[str, Choice], files: Sequence[DataFile
         return
     (chosen,) = choice.columns
     for rival in role.rivals(chosen, choice.others):
-        for file in files:
+        for number, file in enumerate(files):
             kinds = [storage_type(file.schema.field(name).type) for name in (chosen, rival) if name in file.schema.names]
             if len(kinds) < 2 or any(types.is_null(kind) for kind in kinds) or not role.fits(kinds[1]):
                 continue
             if is_list(kinds[0]) != is_list(kinds[1]):
                 continue  # one value an answer is its reward, a list beside it are its parts
-            if (at := _difference(file, Column(chosen, chosen), Column(rival, rival))) is not None:
+            if (at := _difference(file, number, Column(chosen, chosen), Column(rival, rival))) is not None:
                 raise either(role, file.name, [chosen, rival], f", and differ: {at}")
 
 
-def _difference(file: DataFile, first: Column, second: Column) -> str | None:
-    """Where two columns of numbers differ first, in words; None where they do not."""
-    for fragment in file.fragments(0):
+def _difference(file: DataFile, number: int, first: Column, second: Column) -> str | None:
+    """Where two columns of numbers of the input's file of this number differ first, in words; None where they do not."""
+    for fragment in file.fragments(number):
         row = fragment.first_row
         for batch in file.batches(fragment, [first.top, second.top]):
             columns = [column_of(batch, column) for column in (first, second)]

@@ -29,7 +29,7 @@ class ExplodedFile(DataFile):
         inner = {name: pa.field(name, _inner(type_of(column, file.schema))) for name, column in self._listed.items()}
         fields = [inner.pop(field.name, field) for field in file.schema] + list(inner.values())
         super().__init__(file.source, pa.schema([*fields, pa.field(ROW, pa.int64())], metadata=file.schema.metadata))
-        self._inner: dict[tuple[int, int], Fragment] = {}
+        self._inner: dict[Fragment, Fragment] = {}
 
     def opens(self, choice: Choice) -> bool:
         """Whether the choice's columns are among the opened ones."""
@@ -52,7 +52,7 @@ class ExplodedFile(DataFile):
                 answers += int(rewards.lengths.sum())
                 row += batch.num_rows
             fragments.append(Fragment(number, fragment.parts, first, answers))
-            self._inner[fragment.file_number, first] = fragment
+            self._inner[fragments[-1]] = fragment
             first += answers
         return fragments
 
@@ -60,7 +60,7 @@ class ExplodedFile(DataFile):
         """The fragment's answers."""
         wanted = [name for name in columns if name != ROW]
         tops = [self._listed[name].top if name in self._listed else name for name in wanted]
-        inner = self._inner[fragment.file_number, fragment.first_row]
+        inner = self._inner[fragment]
         row = inner.first_row
         for batch in self._file.batches(inner, list(dict.fromkeys([self._rewards.top, *tops]))):
             counts = lists_of(column_of(batch, self._rewards)).lengths

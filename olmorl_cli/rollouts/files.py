@@ -1,11 +1,13 @@
 """Files of each kind, opened: their schema, and their rows in batches of the columns asked for."""
 
+import itertools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types
@@ -165,12 +167,16 @@ class ArrowFile(DataFile):
             schema = pa.ipc.open_file(data).schema
             with pa.ipc.open_file(data, options=_only(schema, schema.names[:1])) as reader:
                 self._rows = [reader.get_batch(index).num_rows for index in range(reader.num_record_batches)]
+            self._row_bytes = data.size() / max(sum(self._rows), 1)
         super().__init__(source, schema)
 
     def fragments(self, number: int) -> list[Fragment]:
-        if not self._rows:
-            return []
-        return [Fragment(number, tuple(range(len(self._rows))), 0, sum(self._rows))]
+        firsts = np.cumsum([0, *self._rows])
+        cuts = np.flatnonzero(np.diff(firsts[:-1] * self._row_bytes // FRAGMENT_BYTES, prepend=-1.0)).tolist()
+        return [
+            Fragment(number, tuple(range(a, b)), int(firsts[a]), int(firsts[b] - firsts[a]))
+            for a, b in itertools.pairwise([*cuts, len(self._rows)])
+        ]
 
     def batches(self, fragment: Fragment, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         options = _only(self.schema, columns)

@@ -1,6 +1,7 @@
 """Ids as hashes, which tell quickly that no two of them are equal."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -8,28 +9,40 @@ import pyarrow as pa
 from pyarrow import types
 
 from olmorl_cli.rollouts.arrays import IntArray, storage_of
-from olmorl_cli.rollouts.ids import is_text
+from olmorl_cli.rollouts.ids import is_plain_text
 
 
-def hashes_of(ids: pa.Array) -> npt.NDArray[np.uint64] | None:
-    """A number for each id: equal ids have equal numbers, others most likely not; None where ids are null or of other types.
+@dataclass(frozen=True)
+class Hashes:
+    """A number for each id: equal ids have equal numbers, others most likely not.
 
-    Returns:
-        uint64 (n,).
+    Attributes:
+        values: uint64 (n,).
+        of_texts: the ids are texts, not whole numbers.
     """
+
+    values: npt.NDArray[np.uint64]
+    of_texts: bool
+
+
+def hashes_of(ids: pa.Array) -> Hashes | None:
+    """The hashes of texts or whole numbers; None where some are null, and for other types."""
     ids = storage_of(ids)
     if types.is_dictionary(ids.type) and not ids.null_count:
+        if len(ids.dictionary) > len(ids):
+            return hashes_of(ids.dictionary.take(ids.indices))
         words = hashes_of(ids.dictionary)
-        return None if words is None else words[ids.indices.to_numpy()]
-    if ids.null_count or not (types.is_integer(ids.type) or is_text(ids.type)):
+        return None if words is None else Hashes(words.values[ids.indices.to_numpy()], words.of_texts)
+    if ids.null_count or not (types.is_integer(ids.type) or is_plain_text(ids.type)):
         return None
     if types.is_integer(ids.type):
-        return _mixed(ids.to_numpy().astype(np.int64, copy=False).view(np.uint64))
+        return Hashes(_mixed(ids.to_numpy().astype(np.int64, copy=False).view(np.uint64)), False)
     _, ends, data = ids.cast(pa.large_string()).buffers()
     if not len(ids) or data is None:
-        return np.zeros(len(ids), dtype=np.uint64)
+        return Hashes(_mixed(np.zeros(len(ids), dtype=np.uint64)), True)
     bounds = np.frombuffer(ends, dtype=np.int64)[: ids.offset + len(ids) + 1][-len(ids) - 1 :]
-    return _text_hashes(np.frombuffer(data, dtype=np.uint8), bounds[:-1], np.diff(bounds))
+    letters = np.frombuffer(data, dtype=np.uint8)[bounds[0] : bounds[-1]]
+    return Hashes(_text_hashes(letters, bounds[:-1] - bounds[0], np.diff(bounds)), True)
 
 
 def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
@@ -56,12 +69,12 @@ def _text_hashes(letters: npt.NDArray[np.uint8], starts: IntArray, lengths: IntA
     return hashes
 
 
-def all_differ(hashes: Sequence[npt.NDArray[np.uint64] | None], codes: IntArray) -> bool:
+def all_differ(hashes: Sequence[Hashes | None], codes: IntArray) -> bool:
     """Whether, by their hashes, all ids of rows with one code surely differ; hashes in chunks, `codes` int (N,)."""
     known = [each for each in hashes if each is not None]
-    if len(known) < len(hashes):
+    if len(known) < len(hashes) or len({each.of_texts for each in known}) > 1:
         return False
-    whole = np.concatenate([*known, np.zeros(0, dtype=np.uint64)])
+    whole = np.concatenate([*(each.values for each in known), np.zeros(0, dtype=np.uint64)])
     whole ^= _mixed(codes.view(np.uint64))
     whole.sort()
     return not (whole[1:] == whole[:-1]).any()

@@ -147,7 +147,7 @@ def _comparable(array: pa.Array) -> pa.Array:
     """The array with one type for each sort of id, dictionaries decoded or reduced to distinct words."""
     kind = array.type
     if types.is_dictionary(kind):
-        return _comparable(array.dictionary_decode()) if not is_text(kind.value_type) else _with_large_words(array)
+        return _comparable(array.dictionary_decode()) if not is_plain_text(kind.value_type) else _with_large_words(array)
     if types.is_string(kind) or types.is_string_view(kind):
         return array.cast(pa.large_string())
     if types.is_binary_view(kind):
@@ -163,7 +163,7 @@ def _comparable(array: pa.Array) -> pa.Array:
     return array
 
 
-def is_text(kind: pa.DataType) -> bool:
+def is_plain_text(kind: pa.DataType) -> bool:
     """Whether values of the type are texts."""
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 

@@ -28,11 +28,14 @@ def files_of_labels(
     if "mask" not in choices:
         return frozenset()
     found: dict[bool, list[int]] = {True: [], False: []}
+    of_file: dict[int, list[Fragment]] = {number: [] for number in range(len(files))}
+    for fragment in fragments:
+        of_file[fragment.file_number].append(fragment)
     for number, file in enumerate(files):
         column = resolve(choices["mask"].columns[0], file.schema)
         if column is None or not _of_integers(type_of(column, file.schema)):
             continue
-        values = _first_values(file, [f for f in fragments if f.file_number == number], column)
+        values = _first_values(file, of_file[number], column)
         if odd_marks(values) is not None:
             found[True].append(number)
         elif len(values) and pc.any(pc.equal(values, 0)).as_py():

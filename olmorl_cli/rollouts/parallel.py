@@ -4,6 +4,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -30,7 +31,9 @@ def memory() -> float:
 def ahead(items: Iterator[T]) -> Iterator[T]:
     """The items, each made in another thread while the one before it is worked on."""
     end = object()
-    with ThreadPoolExecutor(1) as pool:
+    with ExitStack() as stack:
+        stack.callback(getattr(items, "close", lambda: None))  # a generator lets its file go
+        pool = stack.enter_context(ThreadPoolExecutor(1))
         coming: Future[T | object] = pool.submit(next, items, end)
         while (item := coming.result()) is not end:
             coming = pool.submit(next, items, end)

@@ -19,6 +19,9 @@ Texts = Callable[[pa.Array], pa.Array]
 
 ROWS = 1 << 16
 """Rows written at a time."""
+LEAST_ROWS = 256
+CHUNK_BYTES = 16 << 20
+"""About how much text is written at a time, where rows are wide."""
 LEAST_TO_JUDGE = 4096
 """Rows that show whether a column's values repeat."""
 
@@ -137,13 +140,15 @@ def _write_lines(tables: Iterable[pa.Table], names: Sequence[str], format: str, 
 def _write_texts(table: pa.Table, sink: IO[bytes], texts: Texts, around: Sequence[str], end: str) -> None:
     """Write a line a row: `around[i]` before the text of column i, `end` after the last."""
     columns = [_with_words(column, texts) for column in table.columns]
+    width = sum(column.width if isinstance(column, _Words) else column.nbytes / max(len(column), 1) for column in columns)
+    rows = max(LEAST_ROWS, min(ROWS, int(CHUNK_BYTES / max(width, 1.0))))
 
     def lines(first: int) -> memoryview:
-        cells = (column.slice(first, ROWS) for column in columns)
+        cells = (column.slice(first, rows) for column in columns)
         cells = (cell if isinstance(column, _Words) else texts(cell) for column, cell in zip(columns, cells, strict=True))
         return _characters(joined(*(part for pair in zip(around, cells, strict=True) for part in pair), end))
 
-    for part in in_order(lines, range(0, table.num_rows, ROWS)):
+    for part in in_order(lines, range(0, table.num_rows, rows)):
         sink.write(part)
 
 
@@ -158,6 +163,11 @@ class _Words:
 
     def __init__(self, indices: pa.Array, texts: pa.Array) -> None:
         self.indices, self.texts = indices, texts
+
+    @property
+    def width(self) -> float:
+        """Mean bytes of a text."""
+        return float(self.texts.nbytes / max(len(self.texts), 1))
 
     def slice(self, first: int, rows: int) -> pa.Array:
         return self.texts.take(self.indices.slice(first, rows))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from olmorl_cli.core.diagnostics import BINS, QUANTILES, Diagnostics, bins_of, quantiles
 from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.core.tokens import Tokens, Workspace
+from olmorl_cli.core.totals import Tally, Totals
 
 LOG_RATIOS = st.floats(-900, 900) | st.floats(-1e-3, 1e-3) | st.sampled_from([0.0, -0.0, 2.0**-24, -(2.0**-24), 1e-300])
 
@@ -22,8 +23,9 @@ def quantile(values, share):
 @settings(max_examples=200, deadline=None, derandomize=True, database=None)
 @given(st.lists(LOG_RATIOS, min_size=1, max_size=40), st.sampled_from([0.01, 0.05, 0.5, 0.95, 0.99, 1.0]))
 def test_quantiles_are_off_by_no_more_than_they_say(values, share):
-    counts = np.bincount(bins_of(np.array(values)), minlength=BINS)[np.newaxis]
-    true, found = quantile(values, share), quantiles(counts, [share])[0, 0]
+    totals = Totals(1)
+    totals.tally("log_ratio", bins_of(np.array(values)), BINS, None)
+    true, found = quantile(values, share), quantiles(totals.tallied("log_ratio"), 1, [share])[0, 0]
     assert abs(found - true) <= max(0.004 * abs(true), 2.0**-24)
 
 
@@ -106,3 +108,22 @@ def test_a_batch_without_counted_tokens_has_no_figures():
         assert not math.isnan(values[0]), key
         assert math.isnan(values[1]), key
     assert list(found.figures())[: len(QUANTILES)] == list(QUANTILES)
+
+
+@pytest.mark.parametrize("batches", [1, 3, 500])
+def test_tallies_keep_what_occurs_whether_many_batches_or_few(batches):
+    """Added in parts and merged, some from batches numbered otherwise: as counting one by one."""
+    rng = np.random.default_rng(batches)
+    whole, expected = Totals(batches), {}
+    for _ in range(20):
+        at = np.unique(rng.integers(0, batches, 7))
+        part, codes, bins = Totals(at.size), rng.integers(0, at.size, 300), rng.integers(0, BINS, 300) // 40
+        part.tally("x", bins, BINS, None if batches == 1 else codes)
+        whole.merge(part, None if batches == 1 else at)
+        for code, value in zip(codes.tolist(), bins.tolist(), strict=True):
+            cell = (0 if batches == 1 else int(at[code])) * BINS + value
+            expected[cell] = expected.get(cell, 0) + 1
+    cells, counts = whole.tallied("x").whole()
+    assert dict(zip(cells.tolist(), counts.tolist(), strict=True)) == expected
+    assert cells.tolist() == sorted(expected)
+    assert Tally(5).whole()[0].size == 0

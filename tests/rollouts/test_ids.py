@@ -14,7 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from olmorl_cli.errors import DataError, InputError
+from olmorl_cli.rollouts.answers import read_answers
 from olmorl_cli.rollouts.ids import encode
+from olmorl_cli.rollouts.opening import open_rollouts
+from olmorl_cli.rollouts.rollouts import Selection
 from tests.rollouts.builders import kinds, rewards_table, score_rewards, write
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
@@ -286,3 +289,15 @@ def test_no_ids_at_all(kind: pa.DataType) -> None:
     for chunks in ([], [pa.array([], kind)], [pa.array([], kind)] * 3):
         found = encode("group", chunks, ["r.parquet"] * len(chunks))
         assert (found.codes.tolist(), len(found.values), found.null is None) == ([], 0, True)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_answers_told_by_text_here_and_by_numbers_there_are_refused(tmp_path: Path, again: bool) -> None:
+    """Whether or not one of them stands in a group twice."""
+    numbers = pa.array([1, 1] if again else [1, 2])
+    paths = [
+        write(tmp_path / f"{n}.parquet", rewards_table(["a", "a"], [1.0, 0.0], answer_id=ids))
+        for n, ids in enumerate((numbers, pa.array(["1", "2"])))
+    ]
+    with pytest.raises(InputError, match="cannot be compared"):
+        read_answers(open_rollouts(paths, Selection(), frozenset({"group", "reward", "answer"})), skip=False)

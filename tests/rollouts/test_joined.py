@@ -393,3 +393,25 @@ def test_ids_that_repeat_only_among_ignored_rows_tell_no_groups(tmp_path: Path) 
         rollouts = open_rollouts([main], selection, frozenset({"group", "reward"}))
         groups = score_answers(rollouts, Recipe()).table.groups.tolist()
         assert (rollouts.choices["group"].columns[0], groups) == expected
+
+
+def test_rewards_of_both_sides_are_compared_row_by_row_in_every_file(tmp_path: Path) -> None:
+    """The second of two files lies elsewhere in the joined one; equal values are no doubt, a difference is."""
+    main = [
+        write(
+            tmp_path / f"{name}.parquet", pa.table({"answer_id": [f"{name}0", f"{name}1"], "g": ["x"] * 2, "reward": values})
+        )
+        for name, values in (("a", [0.0, 1.0]), ("b", [3.0, 4.0]))
+    ]
+
+    def scores(last: float) -> list[float]:
+        keys = {"answer_id": ["a0", "a1", "b0", "b1"], "score": [0.0, 1.0, 3.0, last]}
+        selection = Selection({"group": ("g",)}, join=write(tmp_path / "j.parquet", pa.table(keys)), on=("answer_id",))
+        values: list[float] = score_answers(
+            open_rollouts(main, selection, frozenset({"group", "reward"})), Recipe()
+        ).advantages
+        return list(values)
+
+    assert scores(4.0) == [-2.0, -1.0, 1.0, 2.0]
+    with pytest.raises(InputError, match="reward and score could each be the reward, and differ: 4 and 5 in row 1"):
+        scores(5.0)

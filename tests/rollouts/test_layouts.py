@@ -21,6 +21,7 @@ from tests.rollouts.builders import (
     padded,
     random_rows,
     score,
+    score_rewards,
     table_of,
     without_masked,
     write,
@@ -243,3 +244,26 @@ def test_batches_fragments_blocks_and_threads(
         write(tmp_path / "r.arrows", TABLE, rows_a_batch=4),
     ):
         assert figures(score(path)) == expected
+
+
+def test_a_run_of_prompts_without_answers_takes_no_other_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three fragments, the first of them with no answer: each has its own rows."""
+    monkeypatch.setattr(files, "FRAGMENT_BYTES", 1)
+    rewards = pa.array([[], [1.0, 0.0], [1.0, 1.0]], pa.list_(pa.float64()))
+    path = write(tmp_path / "r.parquet", pa.table({"prompt_id": ["p", "q", "r"], "rewards": rewards}), row_group_size=1)
+    scored = score_rewards(path)
+    assert [fragment.rows for fragment in scored.rollouts.fragments] == [0, 2, 2]
+    assert scored.advantages.tolist() == [0.5, -0.5, 0.0, 0.0]
+    assert scored.table.group_ids["group"].to_pylist() == ["q", "r"]
+
+
+@pytest.mark.parametrize("size", [1, 3000, 1 << 30])
+def test_an_arrow_file_is_cut_into_fragments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """By its size and its record batches, and changes nothing."""
+    whole = figures(score(write(tmp_path / "r.parquet", TABLE)))
+    monkeypatch.setattr(files, "FRAGMENT_BYTES", size)
+    result = score(write(tmp_path / "r.arrow", TABLE, rows_a_batch=2))
+    batches, fragments = -(-TABLE.num_rows // 2), result.answers.rollouts.fragments
+    assert len(fragments) == {1: batches, 1 << 30: 1}.get(size, len(fragments))
+    assert sum(fragment.rows for fragment in fragments) == TABLE.num_rows
+    assert figures(result) == whole

@@ -232,3 +232,25 @@ def test_memory_does_not_grow_with_the_output(tmp_path: Path) -> None:
     size = target.stat().st_size
     assert size > 230 << 20
     assert (after - before) << 10 < size / 2
+
+
+def test_groups_told_by_lists_are_written_as_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each block has words of its own, and such words cannot be joined."""
+    monkeypatch.setattr(token_batches, "BLOCK_TOKENS", 2)
+    lists = [[-1.0, -2.0], [-1.0], [-0.5, -0.5, -0.5]]
+    groups = pa.array([[1, 2], [1, 2], [3]], pa.list_(pa.int64()))
+    rows = tokens_table(lists, lists, prompt_ids=groups, reward=[1.0, 0.0, 1.0]).drop_columns(["group_id"])
+    found = table(score(write(tmp_path / "r.parquet", rows), group="prompt_ids"), dictionaries=True, least=1 << 17)
+    assert [row["group"] for row in found.to_pylist()] == [[1, 2]] * 3 + [[3]] * 3
+
+
+def test_long_ids_are_written_a_few_rows_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The texts of 2,000 rows would take 20 MB, those of a batch no more than CHUNK_BYTES."""
+    lists = [[-1.0] * 1000, [-2.0] * 1000]
+    rows = tokens_table(lists, lists, group_id=["x" * 10_000] * 2, reward=[1.0, 0.0])
+    result = score(write(tmp_path / "r.parquet", rows))
+    monkeypatch.setattr("olmorl_cli.token_rows.CHUNK_BYTES", 1 << 22)
+    _, batches = token_rows(result, False, dictionaries=False)
+    sizes = [batch.num_rows for batch in batches]
+    assert sum(sizes) == 2000
+    assert max(sizes) <= (1 << 22) // 10_000
