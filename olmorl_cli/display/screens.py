@@ -13,6 +13,7 @@ from rich.text import Text
 from olmorl_cli.core.advantages import GroupStatistics
 from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.core.sums import exact_means
+from olmorl_cli.display.findings import checks_lines, waterfall_table
 from olmorl_cli.display.tables import WIDE, Column, columns_table, facts
 from olmorl_cli.display.text import bar, number, plain, share, sparks
 from olmorl_cli.inspection import Inspection
@@ -111,7 +112,7 @@ def _effective(row: dict[str, Any], recipe: Recipe) -> int | None:
 
 
 def inspection_screen(inspection: Inspection, console: Console) -> Iterator[RenderableType]:
-    """What is in the files, the roles of their columns, and the problems."""
+    """What is in the files, the roles of their columns, the problems, where the gradient went, and the checks."""
     record = inspection.record
     sizes = ", ".join(f"{number(count)} of {size}" for size, count in record["group_sizes"].items())
     steps = record["steps"]
@@ -138,7 +139,13 @@ def inspection_screen(inspection: Inspection, console: Console) -> Iterator[Rend
             plain(kind.line())
         )
     if not any(kind.severity != "note" for kind in kinds):
-        yield Text("nothing wrong was found", style="green")
+        tokens = "" if record["tokens"] is None else f" and {number(record['tokens'])} tokens"
+        yield Text(f"no fault of the data in {number(record['answers'])} answers{tokens}", style="green")
+    if record["waterfall"] is not None:
+        yield ""
+        yield waterfall_table(record["waterfall"], console)
+    yield ""
+    yield from checks_lines(inspection.examination)
 
 
 def _figures(row: dict[str, Any], console: Console) -> RenderableType:
