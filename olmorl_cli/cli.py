@@ -8,7 +8,7 @@ import typer
 
 from olmorl_cli import __version__, options
 from olmorl_cli.errors import ExitCode, UsageError
-from olmorl_cli.options import Overrides, Program, selection_of
+from olmorl_cli.options import Overrides, Program, parse_count, selection_of
 from olmorl_cli.output import (
     Destination,
     destination_of,
@@ -20,6 +20,7 @@ from olmorl_cli.output import (
     write_rows,
     write_sums,
     write_tokens,
+    write_top,
 )
 from olmorl_cli.running import score_input, score_tokens_by
 
@@ -56,6 +57,7 @@ def advantages(
     answer: options.Answer = None,
     recipe: options.RecipeName = "olmorl",
     normalize_std: options.NormalizeStd = None,
+    top: options.Top = None,
     invalid: options.Invalid = "error",
     format: options.Format = None,
     output: options.Output = None,
@@ -73,7 +75,11 @@ def advantages(
 
     selection, destination = selection_of(context.params), destination_of(context.params)
     settings = Overrides.of(context.params).over(recipe)
-    scored = score_input(files, selection, settings, invalid, destination)
+    number = None if top is None else parse_count("--top", top)
+    scored = score_input(files, selection, settings, invalid, destination, mask=number is not None)
+    if number is not None:
+        write_top(scored, number, destination)
+        return
 
     def write(sink: IO[bytes], stream: bool) -> None:
         if destination.format not in ("parquet", "arrow"):
@@ -331,7 +337,6 @@ def sample(
 
     STEPS x PROMPTS x GROUP SIZE answers are written to a Parquet file with the columns of sample_data.
     """
-    from olmorl_cli.options import parse_count
     from olmorl_cli.rollouts.target import SUFFIXES, check_target, open_target
     from olmorl_cli.rollouts.writer import write_batches
     from olmorl_cli.sample import SCHEMA, Shape, sample_batches
