@@ -6,14 +6,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from olmorl_cli.core.advantages import group_statistics
+from olmorl_cli.checks.examine import Examination, examine
+from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.errors import Kind, Problems
-from olmorl_cli.remarks import remark_single_answers, warn_of_equal_logprobs
-from olmorl_cli.rollouts.answers import read_answers
-from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.rollouts import Rollouts
 from olmorl_cli.rollouts.texts import json_values
-from olmorl_cli.rollouts.token_batches import token_blocks, token_columns
 from olmorl_cli.scoring import ascending
 from olmorl_cli.token_pass import Progress
 
@@ -33,11 +30,19 @@ class Inspection:
         rollouts: the input.
         record: the figures, by the keys that results have.
         problems: what is wrong, or worth knowing.
+        examination: what was read for it.
     """
 
     rollouts: Rollouts
     record: dict[str, Any]
     problems: Problems
+    examination: Examination
+
+    @property
+    def name(self) -> str:
+        """What messages call the input."""
+        files = self.rollouts.files
+        return files[0].name if len(files) == 1 else f"{len(files)} files"
 
     @property
     def acceptable(self) -> bool:
@@ -45,18 +50,16 @@ class Inspection:
         return not self.problems.errors
 
 
-def inspect_rollouts(rollouts: Rollouts, progress: Progress | None = None) -> Inspection:
-    """Read every column that matters, count, and gather what is wrong.
+def inspect_rollouts(rollouts: Rollouts, progress: Progress | None = None, recipe: Recipe | None = None) -> Inspection:
+    """Read every column that matters, count, gather what is wrong, and check the rest, scored by the recipe (OlmoRL's).
 
     Raises:
         InputError: a file cannot be read.
     """
-    table = read_answers(rollouts, skip=False)
-    problems = table.problems
-    statistics = group_statistics(table.scores, table.groups, table.step_of_group.size)
-    tokens = _tokens(rollouts, problems, progress)
-    remark_single_answers(rollouts, problems, statistics.size)
+    problems = Problems()
+    examination = examine(rollouts, problems, progress, recipe)
     _remark_others(rollouts, problems)
+    table, statistics = examination.answers.table, examination.answers.statistics
     sizes, counts = np.unique(statistics.size, return_counts=True)
     record = {
         "files": [file.name for file in (*rollouts.files, *rollouts.joined)],
@@ -66,15 +69,17 @@ def inspect_rollouts(rollouts: Rollouts, progress: Progress | None = None) -> In
         "kept_groups": int(statistics.kept.sum()),
         "group_sizes": {str(size): count for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)},
         "steps": None,
-        "tokens": tokens,
+        "tokens": None if examination.tokens is None else examination.tokens.count,
         "columns": rollouts.columns(),
         "problems": [problem_record(kind) for kind in problems.kinds()],
+        "checks": [finding.record() for finding in examination.findings],
+        "waterfall": examination.waterfall,
     }
     if table.steps is not None and len(table.steps):
         order = list(ascending(table.steps, len(table.steps)))
         first, last = json_values(table.steps.take(pa.array([order[0], order[-1]])))
         record["steps"] = {"count": len(order), "first": first, "last": last}
-    return Inspection(rollouts, record, problems)
+    return Inspection(rollouts, record, problems, examination)
 
 
 def problem_record(kind: Kind) -> dict[str, Any]:
@@ -89,31 +94,6 @@ def problem_record(kind: Kind) -> dict[str, Any]:
         "where": {"file": kind.file, "places": places},
         "message": kind.line().removeprefix(f"{kind.file}: "),
     }
-
-
-def _tokens(rollouts: Rollouts, problems: Problems, progress: Progress | None) -> int | None:
-    """Real tokens with sound log-probs; None without a column of log-probs. Adds what is wrong with the others."""
-    if not any(role.startswith("logp") for role in rollouts.choices):
-        return None
-
-    def work(file: DataFile, fragment: Fragment) -> tuple[int, bool, Problems]:
-        wrong, columns = Problems(), token_columns(rollouts, fragment.file_number)
-        count, equal = 0, {"logp_new", "logp_old"} <= set(columns.logps)
-        for _, tokens in token_blocks(file, fragment, columns, True, wrong, "error"):
-            count += int(tokens.offsets[-1])
-            equal = equal and tokens.old is not None and np.array_equal(tokens.new, tokens.old)
-        return count, equal, wrong
-
-    total, all_equal = 0, True
-    for fragment, (count, equal, wrong) in zip(rollouts.fragments, rollouts.map(work), strict=True):
-        total += count
-        all_equal = all_equal and equal
-        problems.merge(wrong)
-        if progress is not None:
-            progress(fragment.rows)
-    if all_equal and total:
-        warn_of_equal_logprobs(rollouts, problems, total)
-    return total
 
 
 def _remark_others(rollouts: Rollouts, problems: Problems) -> None:

@@ -18,12 +18,8 @@ def remark_single_answers(rollouts: Rollouts, problems: Problems, group_sizes: I
 
 def remark_equal_logprobs(rollouts: Rollouts, problems: Problems, tokens: TokenPass) -> None:
     """Warn where the new and the old log-probs are equal at every real token: the ratio of any recipe is 1 throughout."""
-    if tokens.old_equals_new and tokens.count:
-        warn_of_equal_logprobs(rollouts, problems, tokens.count)
-
-
-def warn_of_equal_logprobs(rollouts: Rollouts, problems: Problems, tokens: int) -> None:
-    """Warn that the new and the old log-probs are equal at every one of so many real tokens."""
+    if not (tokens.old_equals_new and tokens.count):
+        return
     new, old = (", ".join(rollouts.choices[role].columns) for role in ("logp_new", "logp_old"))
     _warn(
         rollouts,
@@ -31,7 +27,7 @@ def warn_of_equal_logprobs(rollouts: Rollouts, problems: Problems, tokens: int) 
         "old_equals_new",
         f"{new} equals {old} at every real token, so the ratio is 1 everywhere: nothing can be clipped",
         "The file may hold the same log-probs twice: name others with --logp-new and --logp-old",
-        tokens,
+        tokens.count,
     )
 
 

@@ -88,6 +88,11 @@ def score_answers(rollouts: Rollouts, recipe: Recipe, skip: bool = False) -> Sco
     table = read_answers(rollouts, skip)
     if table.problems.errors:
         raise DataError(table.problems)
+    return score_table(rollouts, table, recipe)
+
+
+def score_table(rollouts: Rollouts, table: AnswerTable, recipe: Recipe) -> ScoredAnswers:
+    """`score_answers` of answers that are read, whatever is wrong with them: what is unscorable has advantage NaN."""
     statistics = group_statistics(table.scores, table.groups, table.step_of_group.size)
     if table.advantages is None:
         steps = table.step_of_group[table.groups]
@@ -155,7 +160,7 @@ def score_objective(
         scored += score_by_each(rollouts, recipes, skip)
     except DataError as error:
         problems.merge(error.problems)
-    partition, kept_groups = _partition(scored[0]) if scored else (Partition.of_nothing(), np.zeros(0, dtype=np.bool_))
+    partition, kept_groups = partitioned(scored[0]) if scored else (Partition.of_nothing(), np.zeros(0, dtype=np.bool_))
     kept = scored[0].kept if scored else kept_groups
     plan = Plan(recipes, [answers.advantages for answers in scored], kept, partition, skip, keep_sums, diagnose)
     tokens = score_tokens(rollouts, plan, progress)
@@ -165,7 +170,7 @@ def score_objective(
     scored[0].problems.merge(problems)
     remark_equal_logprobs(rollouts, scored[0].problems, tokens)
     return [
-        _objective(answers, figures, partition, kept_groups, by, tokens.sums)
+        objective_of(answers, figures, partition, kept_groups, by, tokens.sums)
         for answers, figures in zip(scored, tokens.figures, strict=True)
     ]
 
@@ -191,7 +196,7 @@ def score_by_each(rollouts: Rollouts, recipes: Sequence[Recipe], skip: bool) -> 
     return scored
 
 
-def _objective(
+def objective_of(
     answers: ScoredAnswers,
     figures: Figures,
     partition: Partition,
@@ -235,7 +240,7 @@ def _objective(
     return Objective(answers, sums, by, rows, answers.notes + _objective_notes(figures, values, by))
 
 
-def _partition(scored: ScoredAnswers) -> tuple[Partition, BoolArray]:
+def partitioned(scored: ScoredAnswers) -> tuple[Partition, BoolArray]:
     """Groups and batches, and which groups are kept; a group that lies in several batches is one group in each."""
     table, kept = scored.table, scored.statistics.kept
     if table.by is None:

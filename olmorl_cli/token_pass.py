@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from olmorl_cli.core.figures import Figures, Part
+from olmorl_cli.core.mismatch import Mismatch
 from olmorl_cli.core.objective import Partition
 from olmorl_cli.core.recipes import Recipe, Terms
 from olmorl_cli.core.sums import FloatArray, IntArray
@@ -42,6 +43,8 @@ class Plan:
         skip: leave out tokens that cannot be scored, instead of reporting errors.
         keep_sums: the per-answer sums are asked for too.
         diagnose: the further figures are asked for too.
+        examine: errors are gathered, but what is sound is summed up all the same, under the skip policy; and what checks
+            want beside that is asked for: `Mismatch`, and the tokens that the mask leaves out among the kept sums.
     """
 
     recipes: Sequence[Recipe]
@@ -51,6 +54,7 @@ class Plan:
     skip: bool = False
     keep_sums: bool = False
     diagnose: bool = False
+    examine: bool = False
 
     @property
     def terms(self) -> list[Terms]:
@@ -73,6 +77,7 @@ class FragmentFigures:
     def __init__(self, plan: Plan, first: int, rows: int) -> None:
         self.plan, self.first, self.done = plan, first, 0
         self.tokens, self.old_equals_new = 0, True
+        self.mismatch = Mismatch()
         where = slice(first, first + rows)
         self.groups, self.batches = plan.partition.groups[where], None if plan.batches is None else plan.batches[where]
         self.group_at: IntArray | None = None
@@ -138,7 +143,7 @@ def score_fragment(
     kept: list[TokenSums] = []
 
     def reduce() -> None:
-        if not problems.errors and gathered:
+        if gathered and (plan.examine or not problems.errors):
             sums = TokenSums.joined(gathered)
             figures.add(sums)
             if plan.keep_sums:
@@ -146,11 +151,16 @@ def score_fragment(
         gathered.clear()
 
     answers = 0
-    for row, tokens in token_blocks(file, fragment, columns, plan.skip, problems):
+    severity = "error" if plan.examine else None
+    for row, tokens in token_blocks(file, fragment, columns, plan.skip or plan.examine, problems, severity):
         figures.see(tokens)
         lengths = np.diff(tokens.offsets)
         by_terms = {each: term_sums(tokens, each, workspace) for each in terms}
-        gathered.append(TokenSums(lengths, by_terms, sampler_sums(tokens, workspace) if sampler else None))
+        masked = tokens.masked if tokens.masked is not None or not plan.examine else np.zeros_like(lengths)
+        of_sampler = sampler_sums(tokens, workspace) if sampler else None
+        gathered.append(TokenSums(lengths, by_terms, of_sampler, masked if plan.examine else None))
+        if plan.examine and of_sampler is not None:
+            figures.mismatch.add(tokens, workspace)
         if plan.diagnose:
             figures.diagnose(row, tokens, workspace)
         answers += lengths.size
@@ -171,6 +181,7 @@ class TokenPass:
         sums: the per-answer sums (N,); None where they were not asked for.
         count: number of real tokens.
         old_equals_new: their old log-probs are the new ones, all of them.
+        mismatch: sampler against old; of no token where `examine` was not asked for.
     """
 
     figures: list[Figures]
@@ -178,6 +189,7 @@ class TokenPass:
     sums: TokenSums | None
     count: int
     old_equals_new: bool
+    mismatch: Mismatch
 
 
 def score_tokens(rollouts: Rollouts, plan: Plan, progress: Progress | None = None) -> TokenPass:
@@ -201,14 +213,15 @@ def score_tokens(rollouts: Rollouts, plan: Plan, progress: Progress | None = Non
     pa.default_memory_pool().release_unused()  # what the answers were read into
     whole = plan.figures(plan.partition.batches, plan.partition.batch_of_group.size)
     problems, kept = Problems(), [TokenSums.empty(plan.terms, sampler)] if plan.keep_sums else []
-    count, equal = 0, True
+    count, equal, mismatch = 0, True, Mismatch()
     for fragment, (part, wrong, sums) in zip(rollouts.fragments, rollouts.map(work), strict=True):
         problems.merge(wrong)
         count += part.tokens
         equal = equal and part.old_equals_new
-        if not problems.errors:
+        if plan.examine or not problems.errors:
             part.add_to(whole)
+            mismatch.merge(part.mismatch)
             kept += sums
         if progress is not None:
             progress(fragment.rows)
-    return TokenPass(whole, problems, TokenSums.joined(kept) if kept else None, count, equal)
+    return TokenPass(whole, problems, TokenSums.joined(kept) if kept else None, count, equal, mismatch)

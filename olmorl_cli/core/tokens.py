@@ -37,6 +37,7 @@ class Tokens:
         old, sampler, reference: (T,), or None where the input has no such column.
         has_sampler: bool (n,), false for an answer without sampler log-probs (its entries then stand for nothing).
         places: int (T,), where each token stands in its answer's list; None where nobody asks.
+        masked: int (n,), tokens of each answer's list that the mask leaves out; None where there is no mask.
     """
 
     offsets: IntArray
@@ -46,6 +47,7 @@ class Tokens:
     reference: Floats | None = None
     has_sampler: BoolArray | None = None
     places: IntArray | None = None
+    masked: IntArray | None = None
 
 
 def _filled(size: int, value: float, kind: type[np.float64 | np.int64]) -> npt.NDArray[Any]:
@@ -84,6 +86,7 @@ class TermSums(_Sums):
         ratio_min, ratio_max: of ρ; inf and -inf without tokens.
         k3: Σ (ρ - 1) - log ρ.
         cut: tokens whose weight w lies outside [sampler_low, sampler_cap].
+        cut_not_above, cut_not_below: those among them with ρ <= 1 + eps_high, with ρ >= 1 - eps_low.
         kl: Σ of the KL estimator.
     """
 
@@ -96,6 +99,8 @@ class TermSums(_Sums):
     ratio_max: FloatArray = dataclasses.field(metadata={"start": -np.inf})
     k3: FloatArray
     cut: IntArray
+    cut_not_above: IntArray
+    cut_not_below: IntArray
     kl: FloatArray
 
 
@@ -126,26 +131,31 @@ class TokenSums:
         tokens: int (n,), real tokens of each answer.
         by_terms: the sums of each `Terms` asked for.
         sampler: sampler against old; None without a sampler column.
+        masked: int (n,), tokens that the mask leaves out; None where nobody asks.
     """
 
     tokens: IntArray
     by_terms: Mapping[Terms, TermSums]
     sampler: SamplerSums | None = None
+    masked: IntArray | None = None
 
     @classmethod
     def empty(cls, terms: Sequence[Terms], sampler: bool) -> "TokenSums":
         """The sums of no answers."""
         no_sampler = SamplerSums.empty(0) if sampler else None
-        return cls(np.zeros(0, dtype=np.int64), {each: TermSums.empty(0) for each in terms}, no_sampler)
+        nothing = np.zeros(0, dtype=np.int64)
+        return cls(nothing, {each: TermSums.empty(0) for each in terms}, no_sampler, nothing)
 
     @classmethod
     def joined(cls, parts: Sequence["TokenSums"]) -> "TokenSums":
         """The sums of the parts' answers, one part after another; at least one part."""
         samplers = [part.sampler for part in parts if part.sampler is not None]
+        masked = [part.masked for part in parts if part.masked is not None]
         return cls(
             np.concatenate([part.tokens for part in parts]),
             {terms: TermSums.joined([part.by_terms[terms] for part in parts]) for terms in parts[0].by_terms},
             SamplerSums.joined(samplers) if samplers else None,
+            np.concatenate(masked) if masked else None,
         )
 
 
@@ -236,17 +246,21 @@ def term_sums(tokens: Tokens, terms: Terms, workspace: Workspace | None = None) 
             if (most := most_if_negative(terms)) < np.inf:
                 np.minimum(work, most, out=work)
             if_negative = segments.sum(weighted(work, weight))
+        below = ratio < terms.ratio_low
+        above = ratio > terms.ratio_high if reaches_high(terms) else np.zeros(ratio.size, dtype=np.bool_)
         never = np.zeros(segments.lengths.size, dtype=np.int64)
         return TermSums(
             if_positive=if_positive,
             if_negative=if_negative,
-            below=segments.count(ratio < terms.ratio_low),
-            above=segments.count(ratio > terms.ratio_high) if reaches_high(terms) else never,
+            below=segments.count(below),
+            above=segments.count(above),
             ratio=segments.sum(ratio),
             ratio_min=segments.min(ratio),
             ratio_max=segments.max(ratio),
             k3=k3_sum,
             cut=never if outside is None else segments.count(outside),
+            cut_not_above=never if outside is None else segments.count(outside & ~above),
+            cut_not_below=never if outside is None else segments.count(outside & ~below),
             kl=_kl_sums(tokens, terms, segments),
         )
 

@@ -178,6 +178,7 @@ class _Batch:
         if block.real is not None and not block.real.all():
             positions = Kept(block.real)
             values, offsets = positions.values(values), positions.offsets(offsets)
+        masked = None if positions is None else np.diff(block.offsets) - np.diff(offsets)
         wrong = self._wrong(block, values, offsets, positions)
         sound = None
         if wrong is not None:
@@ -190,7 +191,7 @@ class _Batch:
             logps["sampler"], block.has_sampler = logps["old"], np.zeros(offsets.size - 1, dtype=np.bool_)
         logps.setdefault("new", next(iter(logps.values())))
         places = places_of(block.offsets, offsets, positions, sound) if self.places else None
-        return Tokens(offsets, has_sampler=block.has_sampler, places=places, **logps)
+        return Tokens(offsets, has_sampler=block.has_sampler, places=places, masked=masked, **logps)
 
     def _wrong(self, block: "_Block", values: Values, offsets: IntArray, positions: "Kept | None") -> BoolArray | None:
         """Which of the block's real tokens (T,) have a log-prob that cannot be one; None where none has."""

@@ -1,0 +1,94 @@
+"""What a check says."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+CODES = (
+    *("no_signal_step", "zero_signal", "signal_thin", "clip", "mismatch", "mismatch_position", "length_reward"),
+    *("truncated", "duplicates", "components", "group_identity", "advantage_formula", "trend"),
+)
+"""Of all checks, in the order in which they are shown."""
+
+
+class States(StrEnum):
+    """How a check ended."""
+
+    FIRED = "fired"
+    PASSED = "passed"
+    NOT_AVAILABLE = "not_available"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check says.
+
+    Attributes:
+        code: of the check.
+        state: fired, passed, or not available, for want of a column or of data.
+        severity: error, warning or note; how much it matters where it fires.
+        value: what the check measured; the more of it, the worse. None where there is nothing to measure.
+        n: units that it rests on (steps, groups, answers or tokens, as the message says).
+        where: what lies behind it, by kind: ids of steps or groups, rows of the whole input, names of columns.
+        message: what was found, with the limit.
+        action: what to do about it.
+    """
+
+    code: str
+    state: States
+    severity: str
+    value: float | None
+    n: int
+    where: dict[str, list[Any]] = field(default_factory=dict)
+    message: str = ""
+    action: str = ""
+
+    @property
+    def fired(self) -> bool:
+        """Whether it found what it looks for."""
+        return self.state is States.FIRED
+
+    def record(self) -> dict[str, Any]:
+        """The finding as results show it."""
+        shown = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return shown | {"state": str(self.state)}
+
+
+SEVERITIES = dict.fromkeys(CODES, "warning") | {"no_signal_step": "error", "components": "note"}
+"""How much each check matters where it fires, if it does not say otherwise."""
+
+
+def found(
+    code: str,
+    fires: bool,
+    value: float | None,
+    n: int,
+    message: str,
+    action: str,
+    *,
+    where: dict[str, list[Any]] | None = None,
+    severity: str | None = None,
+) -> Finding:
+    """What a check says that had what it needs; what lies behind it, and what to do, are said where it fires."""
+    state = States.FIRED if fires else States.PASSED
+    number = None if value is None or value != value else float(value)
+    severity = severity or SEVERITIES[code]
+    return Finding(code, state, severity, number, n, where or {} if fires else {}, message, action if fires else "")
+
+
+def not_available(code: str, why: str, action: str = "") -> Finding:
+    """What a check says that lacks a column, or data."""
+    return Finding(code, States.NOT_AVAILABLE, SEVERITIES[code], None, 0, {}, why, action)
+
+
+def percent(share: float) -> str:
+    """A share in words."""
+    return f"{100.0 * share:.1f} %"
+
+
+def listed(values: Sequence[Any], total: int, most: int = 5) -> str:
+    """The first few of `total` values, in words."""
+    shown = ", ".join(map(str, values[:most]))
+    return shown + (f" and {total - most} more" if total > most else "")
