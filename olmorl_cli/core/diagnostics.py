@@ -29,6 +29,14 @@ def bins_of(log_ratio: FloatArray) -> IntArray:
     return bins
 
 
+def bin_middles() -> FloatArray:
+    """The log-ratio in the middle of each bin, float64 (BINS,), ascending."""
+    bin_numbers = np.arange(1, _MAGNITUDES + 1) - 1 + _FIRST
+    low, high = ((bin_numbers + step << _SHIFT).astype(np.int32).view(np.float32).astype(np.float64) for step in (0, 1))
+    middles = (low + high) / 2.0
+    return np.concatenate((-middles[::-1], [0.0], middles))
+
+
 def quantiles(counts: IntArray, shares: npt.ArrayLike) -> FloatArray:
     """Log-ratios below which, or at which, `shares` (Q,) of the counted ones lie.
 
@@ -40,10 +48,7 @@ def quantiles(counts: IntArray, shares: npt.ArrayLike) -> FloatArray:
         float64 (B, Q), the middle of the bin of the ⌈share · n⌉-th log-ratio: off by at most 0.4 % of it, and by 2**-24
         where it is that small. NaN for a batch without any.
     """
-    bin_numbers = np.arange(1, _MAGNITUDES + 1) - 1 + _FIRST
-    low, high = ((bin_numbers + step << _SHIFT).astype(np.int32).view(np.float32).astype(np.float64) for step in (0, 1))
-    middles = (low + high) / 2.0
-    values = np.concatenate((-middles[::-1], [0.0], middles))
+    values = bin_middles()
     total, below = counts.sum(axis=1, keepdims=True), counts.cumsum(axis=1)
     rank = np.maximum(np.ceil(np.asarray(shares) * total), 1)
     found = np.array([np.searchsorted(row, ranks) for row, ranks in zip(below, rank, strict=True)]).reshape(rank.shape)
