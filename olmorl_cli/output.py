@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
-from olmorl_cli.errors import DataError, Problems, UsageError, visible, without_secrets
+from olmorl_cli.errors import DataError, InputError, Problems, UsageError, visible, without_secrets
 from olmorl_cli.interrupts import PuttingBack
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from olmorl_cli.scoring import Objective
     from olmorl_cli.token_pass import Progress
 
+REPORT_EXTRA = "pip install 'olmorl-cli[report]'"
 Screen = Callable[["Console"], Iterator["RenderableType"]]
 """What a person sees of a result, on a given console."""
 
@@ -67,19 +68,44 @@ def destination_of(parameters: Mapping[str, Any]) -> Destination:
         UsageError: they name none.
     """
     from olmorl_cli.options import parse_choice
-    from olmorl_cli.rollouts.target import FORMATS, SUFFIXES, format_of
+    from olmorl_cli.rollouts.target import FORMATS, format_of
 
     format, output, problems = (parameters[name] for name in ("format", "output", "problems"))
     if format is not None:
         parse_choice("--format", format, FORMATS)
-    if problems is not None and SUFFIXES.get(os.path.splitext(problems)[1].lower(), "jsonl") != "jsonl":
-        raise UsageError(f"{problems}: problems are written as JSON Lines. Call the file NAME.jsonl")
+    _check_problems_file(problems)
     terminal = output is None and sys.stdout is not None and sys.stdout.isatty()
     file = output if output and not os.path.isdir(output) else None  # what is wrong with others is said by `check`
     chosen = format_of(file, format) if file else format or ("table" if terminal else "jsonl")
     if terminal and chosen in ("parquet", "arrow"):
         raise UsageError(f"--format {chosen} is not for a terminal. Write to a file with -o, or into a pipe")
     return Destination(chosen, output, problems, parameters["quiet"])
+
+
+def _check_problems_file(path: str | None) -> None:
+    from olmorl_cli.rollouts.target import SUFFIXES
+
+    if path is not None and SUFFIXES.get(os.path.splitext(path)[1].lower(), "jsonl") != "jsonl":
+        raise UsageError(f"{path}: problems are written as JSON Lines. Call the file NAME.jsonl")
+
+
+def page_destination(parameters: Mapping[str, Any]) -> Destination:
+    """The destination of a page; its `check` is still to be called.
+
+    Raises:
+        UsageError: the parameters name no file for it.
+        InputError: the packages that draw it are not installed.
+    """
+    from importlib.util import find_spec
+
+    output, problems = parameters["output"], parameters["problems"]
+    device = os.path.exists(output) and not os.path.isfile(output)
+    if output == "-" or not (device or os.path.splitext(output)[1].lower() in (".html", ".htm")):
+        raise UsageError(f"{output}: report writes a page. Call the file NAME.html")
+    _check_problems_file(problems)
+    if missing := [name for name in ("altair", "vl_convert") if find_spec(name) is None]:
+        raise InputError(f"report: to draw it, the package {missing[0]} is needed. Install it with {REPORT_EXTRA}")
+    return Destination("html", output, problems, parameters["quiet"])
 
 
 @contextmanager
