@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from olmorl_cli.checks.catalog import findings_of, nothing_of
 from olmorl_cli.checks.finding import Finding
+from olmorl_cli.checks.gather import evidence_of
 from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.core.waterfall import waterfall
 from olmorl_cli.errors import Problems
@@ -13,6 +15,9 @@ from olmorl_cli.rollouts.answers import read_answers
 from olmorl_cli.rollouts.rollouts import Rollouts
 from olmorl_cli.scoring import Objective, ScoredAnswers, objective_of, partitioned, score_table
 from olmorl_cli.token_pass import Look, Plan, Progress, TokenPass, score_tokens
+
+UNSCORABLE = {f"{what}_{role}" for what in ("null", "nan", "infinite") for role in ("reward", "advantage")}
+"""Problems of single answers, which the checks leave out."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,15 @@ def examine(
     lines = None
     if objective is not None:
         lines = [vars(line) for line in waterfall(scored.advantages, scored.kept, objective.kept_sums, recipe)]
-    return Examination([], lines, scored, objective, tokens)
+    return Examination(_findings(scored, tokens, objective), lines, scored, objective, tokens)
+
+
+def _findings(scored: ScoredAnswers, tokens: TokenPass | None, objective: Objective | None) -> list[Finding]:
+    """What every check says; nothing of answers whose groups or ids are wrong."""
+    wrong = {kind.code for kind in scored.table.problems.kinds("error")} - UNSCORABLE
+    if wrong:
+        return nothing_of(f"the answers cannot be grouped: see the problems ({', '.join(sorted(wrong))})")
+    return findings_of(evidence_of(scored, tokens, objective is not None))
 
 
 def _tokens(

@@ -1,6 +1,7 @@
 """What a check says."""
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -53,3 +54,41 @@ class Finding:
         """The finding as results show it."""
         shown = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return shown | {"state": str(self.state)}
+
+
+SEVERITIES = dict.fromkeys(CODES, "warning") | {"no_signal_step": "error", "components": "note"}
+"""How much each check matters where it fires, if it does not say otherwise."""
+
+
+def found(
+    code: str,
+    fires: bool,
+    value: float | None,
+    n: int,
+    message: str,
+    action: str,
+    *,
+    where: dict[str, list[Any]] | None = None,
+    severity: str | None = None,
+) -> Finding:
+    """What a check says that had what it needs; what lies behind it, and what to do, are said where it fires."""
+    state = States.FIRED if fires else States.PASSED
+    number = None if value is None or value != value else float(value)
+    severity = severity or SEVERITIES[code]
+    return Finding(code, state, severity, number, n, where or {} if fires else {}, message, action if fires else "")
+
+
+def not_available(code: str, why: str, action: str = "") -> Finding:
+    """What a check says that lacks a column, or data."""
+    return Finding(code, States.NOT_AVAILABLE, SEVERITIES[code], None, 0, {}, why, action)
+
+
+def percent(share: float) -> str:
+    """A share in words."""
+    return f"{100.0 * share:.1f} %"
+
+
+def listed(values: Sequence[Any], total: int, most: int = 5) -> str:
+    """The first few of `total` values, in words."""
+    shown = ", ".join(map(str, values[:most]))
+    return shown + (f" and {total - most} more" if total > most else "")

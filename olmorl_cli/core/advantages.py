@@ -145,6 +145,18 @@ def _advantages(
     return np.where(np.isfinite(rewards), advantages, np.nan)
 
 
+def answer_deviations(
+    rewards: FloatArray, codes: IntArray, groups: GroupStatistics, recipe: Recipe, batches: IntArray | None = None
+) -> FloatArray | None:
+    """What `answer_advantages`, whose args these are, divides each answer by, before std_eps; None where it does not.
+
+    Returns:
+        float64 (N,), in the unit of the rewards.
+    """
+    deviations = _scale(rewards, codes, groups, recipe, batches)
+    return None if deviations is None else deviations.of(slice(None), codes)
+
+
 @dataclass(frozen=True)
 class _Deviations:
     """What advantages are divided by: one value for each of `codes` (None: for each group), or for each answer."""

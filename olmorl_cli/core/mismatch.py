@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from olmorl_cli.core.sums import FloatArray, IntArray
+from olmorl_cli.core.sums import FloatArray, IntArray, exact_sum
 from olmorl_cli.core.tokens import Tokens, Workspace, log_weights
 from olmorl_cli.core.totals import Totals
 
@@ -87,6 +87,10 @@ class Mismatch:
     def tokens(self) -> int:
         """How many tokens have both log-probs."""
         return int(self.whole.counted("tokens")[0])
+
+    def mean_difference(self) -> float:
+        """Mean of |d|; NaN without any token."""
+        return exact_sum(self.by_place.over("difference", 1.0)) / self.tokens if self.tokens else float("nan")
 
     def mean(self, name: str) -> float:
         """Mean over the tokens of `log_weight` or `k3`; NaN without any."""

@@ -35,6 +35,13 @@ class ExplodedFile(DataFile):
         """Whether the choice's columns are among the opened ones."""
         return all(name in self._listed for name in choice.columns)
 
+    def opening(self, columns: Sequence[Column]) -> "ExplodedFile":
+        """The same file of answers, with more of its lists opened; it takes this one's fragments."""
+        listed = {**self._listed, **{column.name: column for column in columns}}
+        more = ExplodedFile(self._file, self._rewards, list(listed.values()))
+        more._inner = self._inner
+        return more
+
     def fragments(self, number: int) -> list[Fragment]:
         """The file's fragments, with answers for rows."""
         fragments, first = [], 0

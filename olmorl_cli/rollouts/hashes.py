@@ -7,8 +7,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
-from olmorl_cli.rollouts.arrays import IntArray, storage_of
+from olmorl_cli.rollouts.arrays import BoolArray, IntArray, lists_of, numbers_of, storage_of
 from olmorl_cli.rollouts.ids import is_text
+from olmorl_cli.rollouts.roles import is_list
+from olmorl_cli.rollouts.texts import plain_texts
 
 
 def hashes_of(ids: pa.Array) -> npt.NDArray[np.uint64] | None:
@@ -30,6 +32,26 @@ def hashes_of(ids: pa.Array) -> npt.NDArray[np.uint64] | None:
         return np.zeros(len(ids), dtype=np.uint64)
     bounds = np.frombuffer(ends, dtype=np.int64)[: ids.offset + len(ids) + 1][-len(ids) - 1 :]
     return _text_hashes(np.frombuffer(data, dtype=np.uint8), bounds[:-1], np.diff(bounds))
+
+
+def hashes_of_answers(answers: pa.Array) -> tuple[npt.NDArray[np.uint64], BoolArray]:
+    """A number for each answer's text, chat or list of tokens, and whether it has one.
+
+    Returns:
+        uint64 (n,), equal for equal answers, others most likely not; bool (n,), false for null.
+    """
+    answers = storage_of(answers)
+    there = answers.is_valid().to_numpy(zero_copy_only=False)
+    if is_list(answers.type) and types.is_integer(storage_of(answers.slice(0, 0).flatten()).type):
+        lists = lists_of(answers)
+        tokens, _ = numbers_of(lists.values)
+        starts = (np.cumsum(lists.lengths) - lists.lengths) * 8
+        return _text_hashes(tokens.astype(np.float64).view(np.uint8), starts, lists.lengths * 8), there
+    hashes = hashes_of(answers)
+    if hashes is None:
+        hashes = hashes_of(plain_texts(answers).fill_null(""))
+    assert hashes is not None, "texts without nulls have hashes"
+    return hashes, there
 
 
 def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

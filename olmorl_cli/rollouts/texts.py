@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from olmorl_cli.errors import InputError
-from olmorl_cli.rollouts.arrays import lists_of, storage_of
+from olmorl_cli.rollouts.arrays import IntArray, lists_of, storage_of
 
 _TO_ESCAPE = '["\\\\\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}\\x{2029}]'
 _LINE_BREAKS = {ord(c): f"\\u{ord(c):04x}" for c in map(chr, (0x7F, *range(0x80, 0xA0), 0x2028, 0x2029))}
@@ -108,6 +108,15 @@ def plain_texts(array: pa.Array) -> pa.Array:
     if types.is_nested(kind):
         return json_texts(array)
     return number_texts(array) if types.is_floating(kind) else array.cast(pa.large_string())
+
+
+def text_lengths(array: pa.Array) -> IntArray:
+    """Bytes of each text, or of a chat as JSON, int (n,); 0 for null."""
+    array = storage_of(array)
+    if types.is_dictionary(array.type):
+        return text_lengths(array.dictionary.take(array.indices))
+    lengths = pc.binary_length(plain_texts(array)).fill_null(0)
+    return np.asarray(lengths.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def valid_texts(array: pa.Array, what: str, file: str) -> pa.Array:
