@@ -96,6 +96,12 @@ def _x(points: Points, **more: Any) -> alt.X:
     return alt.X("x:Q", scale=scale, axis=axis, **more)
 
 
+def _upright(shown: str) -> alt.Axis:
+    """An axis of values, written as this format of D3 has them, one by one: 0 is 0."""
+    labels = f"datum.value == 0 ? '0' : format(datum.value, '{shown}')"
+    return alt.Axis(title=None, tickCount=4, labelExpr=labels, domain=False, ticks=False)
+
+
 def _whole(x: np.ndarray) -> bool:
     return bool((x == np.rint(x)).all())
 
@@ -129,9 +135,7 @@ def lines(points: Points, series: Sequence[Series], label: str, *, share: bool =
     """Lines over the steps; `share` writes the axis in percent."""
     most = max((float(np.nanmax(np.abs(each.values), initial=0.0)) for each in series), default=0.0)
     shown = "~%" if share else "~e" if 0.0 < most < 1e-3 or most >= 1e6 else "~g"
-    labels = f"datum.value == 0 ? '0' : format(datum.value, '{shown}')"
-    axis = alt.Axis(title=None, tickCount=4, labelExpr=labels, domain=False, ticks=False)
-    y = alt.Y("y:Q", axis=axis, scale=alt.Scale(zero=True, nice=True))
+    y = alt.Y("y:Q", axis=_upright(shown), scale=alt.Scale(zero=True, nice=True))
     layers: list[Any] = []
     for each in series:
         chart = alt.Chart(_data(_rows(x=points.x, y=each.values)))
@@ -153,8 +157,7 @@ def stacked(points: Points, names: Mapping[int, str], label: str) -> str:
     for place, code in enumerate(order):
         bottom = tops[:, place - 1] if place else np.zeros(points.x.size)
         rows = _rows(x=left, x2=right, y=bottom, y2=tops[:, place])
-        axis = alt.Axis(title=None, tickCount=4, format="~%", domain=False, ticks=False, grid=False)
-        y = alt.Y("y:Q", axis=axis, scale=alt.Scale(domain=[0, 1]))
+        y = alt.Y("y:Q", axis=_upright("~%"), scale=alt.Scale(domain=[0, 1]))
         mark = alt.Chart(_data(rows)).mark_rect(fill=_var(OUTCOME_COLOURS[code]), aria=False)
         layers.append(mark.encode(x=_x(points), x2="x2:Q", y=y, y2="y2:Q"))
     series = [Series(names[code], shares[:, code]) for code in order]
@@ -165,7 +168,7 @@ def bars(spread: Spread, label: str, title: str) -> str:
     """A histogram of one series."""
     counts = spread.counts[0]
     said = _said(spread)
-    y = alt.Y("y:Q", axis=alt.Axis(title=None, tickCount=4, format="~s", domain=False, ticks=False))
+    y = alt.Y("y:Q", axis=_upright("~s"))
     axis = alt.Axis(title=title, grid=False, tickCount=6, format="~g")
     if spread.discrete:
         rows = _rows(x=spread.edges, y=counts.astype(np.float64), said=said)
@@ -205,7 +208,7 @@ def ratios(spread: Spread, bounds: Sequence[float], label: str) -> str:
     )
     y = alt.Y(
         "y:Q",
-        axis=alt.Axis(title=None, tickCount=4, format="~s", domain=False, ticks=False),
+        axis=_upright("~s"),
         scale=alt.Scale(type="log", domain=[0.7, max(10.0, float(spread.counts.max()))], nice=False),
     )
     for counts, colour in zip(spread.counts, ("negative", "positive"), strict=True):

@@ -234,7 +234,7 @@ class Spread:
     Attributes:
         edges: float64 (bins + 1,), ascending; of `discrete` ones the values themselves (bins,).
         counts: how many values lie in each bin.
-        beyond: how many lie outside of all bins, and were put into the outermost.
+        beyond: how many lie outside of all bins.
         discrete: each bin is one value.
     """
 
@@ -280,7 +280,7 @@ def log_ratio_spread(tallies: Tallies) -> Spread | None:
     ends = np.searchsorted(share, (0.0005, 0.9995)).clip(max=BINS - 1)
     most = max(0.3, float(np.abs(middles[ends]).max()))
     edges = np.linspace(-most, most, 2 * HALF_BINS + 2)  # an odd number of bins: 0 stands in the middle of one
-    at = np.clip(np.searchsorted(edges, middles, side="right") - 1, 0, edges.size - 2)
-    counts = np.stack([np.bincount(at, row, edges.size - 1).astype(np.int64) for row in fine])
-    beyond = int(fine[:, np.abs(middles) > most].sum())
-    return Spread(edges, counts, beyond)
+    inside = np.abs(middles) <= most
+    at = np.searchsorted(edges, middles[inside], side="right").clip(1, edges.size - 1) - 1
+    counts = np.stack([np.bincount(at, row[inside], edges.size - 1).astype(np.int64) for row in fine])
+    return Spread(edges, counts, int(fine[:, ~inside].sum()))

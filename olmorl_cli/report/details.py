@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import types
 
 from olmorl_cli.core.gradients import token_terms
 from olmorl_cli.core.sums import FloatArray, IntArray
@@ -18,21 +17,22 @@ from olmorl_cli.errors import Problems
 from olmorl_cli.report.data import Run
 from olmorl_cli.results import id_columns
 from olmorl_cli.rollouts.arrays import BoolArray, column_of, lists_of
+from olmorl_cli.rollouts.beside import TEXTS, Beside, is_answer_text
+from olmorl_cli.rollouts.exploded import ExplodedFile
 from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.parallel import in_order
-from olmorl_cli.rollouts.roles import is_list, is_text, storage_type
+from olmorl_cli.rollouts.roles import Column
 from olmorl_cli.rollouts.rollouts import Rollouts
 from olmorl_cli.rollouts.texts import plain_texts, valid_texts
 from olmorl_cli.rollouts.token_batches import token_blocks, token_columns
 
 ID_BYTES, TEXT_BYTES = 500_000, 700_000
 """Of the groups' ids, and of prompts and answers, as the page spells them."""
-MOST_GROUPS, MOST_ANSWERS, MOST_DETAILED, MOST_TOKENS = 10_000, 10_000, 6_000, 100_000
+MOST_GROUPS, MOST_ANSWERS, MOST_DETAILED, MOST_TOKENS = 10_000, 10_000, 6_000, 200_000
 TOKENS_OF_ANSWER, CHARACTERS_OF_ID, CHARACTERS_OF_TEXT = 2_000, 160, 4_000
 
 PROMPTS = ("prompt", "input_prompt", "question", "query", "problem", "input", "instruction")
-ANSWERS = ("completion", "response", "output", "output_response", "decoded_completion", "text", "answer")
-"""Columns with the text of a prompt, and of an answer: the first that is there is shown."""
+"""Columns with the text of a prompt: the first that is there is shown."""
 
 HIDDEN = 30_000
 """A number above this stands for so many tokens, less this, that are masked or left out."""
@@ -134,12 +134,12 @@ def read_details(run: Run, chosen: Chosen, skip: bool) -> Details:
     """
     rollouts = run.scored.rollouts
     rows = chosen.answers[: chosen.detailed]
-    details = Details(_text_column(rollouts, PROMPTS), _text_column(rollouts, ANSWERS))
+    details = Details(_prompt_column(rollouts), Beside(rollouts).first(TEXTS, is_answer_text))
     if not rows.size:
         return details
     order = np.argsort(rows)
     back = np.argsort(order)  # of what is read in the input's order
-    held = list(_picked(rollouts, rows[order], [n for n in (details.prompt, details.answer) if n], run.sums is not None))
+    held = list(_picked(rollouts, rows[order], details.prompt, details.answer, run.sums is not None))
     _add_texts(details, held, back, chosen)
     if run.sums is not None:
         _add_tokens(details, held, rows[order], back, run, skip)
@@ -148,16 +148,10 @@ def read_details(run: Run, chosen: Chosen, skip: bool) -> Details:
     return details
 
 
-def _text_column(rollouts: Rollouts, names: Sequence[str]) -> str | None:
-    """The first of these columns that holds text, or a chat, in all files."""
-    return next((name for name in names if all(_is_text(file.schema, name) for file in rollouts.files)), None)
-
-
-def _is_text(schema: pa.Schema, name: str) -> bool:
-    if name not in schema.names:
-        return False
-    kind = storage_type(schema.field(name).type)
-    return is_text(kind) or (is_list(kind) and types.is_struct(storage_type(kind.value_type)))
+def _prompt_column(rollouts: Rollouts) -> str | None:
+    """The first column of prompts that holds a text, or a chat, in all files."""
+    schemas = [file.schema for file in rollouts.files]
+    return next((n for n in PROMPTS if all(n in s.names and is_answer_text(s.field(n).type) for s in schemas)), None)
 
 
 class _Held(DataFile):
@@ -177,8 +171,11 @@ class _Held(DataFile):
         return (batch.select(list(columns)) for batch in self._batches)
 
 
-def _picked(rollouts: Rollouts, rows: IntArray, texts: Sequence[str], tokens: bool) -> Iterator[tuple[int, _Held]]:
+def _picked(
+    rollouts: Rollouts, rows: IntArray, prompt: str | None, answer: str | None, tokens: bool
+) -> Iterator[tuple[int, _Held]]:
     """These rows (ascending) of the input, some columns of them: for each fragment that has any, its file's number."""
+    texts = [name for name in (prompt, answer) if name is not None]
     firsts = np.cumsum([0, *(fragment.rows for fragment in rollouts.fragments)])
     bounds = np.searchsorted(rows, firsts)
     wanted = np.flatnonzero(np.diff(bounds)).tolist()
@@ -186,6 +183,8 @@ def _picked(rollouts: Rollouts, rows: IntArray, texts: Sequence[str], tokens: bo
     def read(number: int) -> tuple[int, _Held]:
         fragment = rollouts.fragments[number]
         file = rollouts.files[fragment.file_number]
+        if isinstance(file, ExplodedFile):
+            file = file.opening([Column(answer, answer)] if answer is not None else [])
         tops = token_columns(rollouts, fragment.file_number).tops if tokens else []
         own, first, batches = rows[bounds[number] : bounds[number + 1]] - firsts[number], 0, []
         for batch in file.batches(fragment, list(dict.fromkeys([*tops, *texts]))):

@@ -118,7 +118,8 @@ def _finding(finding: Finding) -> str:
         for kind, places in finding.where.items()
         if places
     )
-    said = " ".join(part for part in (text(finding.message), text(finding.action), where and f"({where})") if part)
+    said = " ".join(f"{text(part[0].upper() + part[1:])}." for part in (finding.message, finding.action) if part)
+    said += f" In {where}." if where else ""
     return f'<li class="{shown}"><span class="word">{text(finding.code.replace("_", " "))}</span>{said}</li>'
 
 

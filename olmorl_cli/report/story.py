@@ -89,12 +89,14 @@ def _without_gradient(run: Run) -> str:
     dropped = total - int(found[KEPT])
     kept_anyway = run.scored.recipe.zero_signal_groups == "kept"
     if not dropped:
-        return f"All {count(total, 'group')} gave a gradient"
+        return "The only group gave a gradient" if total == 1 else f"All {total:,} groups gave a gradient"
     which = (ALL_HIGH, ALL_LOW, ALIKE, UNSCORED)
     graded = run.scored.table.rewards is not None
     parts = [f"{percent(found[code] / total)} {names[code]}" for code in which if found[code] and graded]
     listed = f" ({', '.join(parts)})" if parts else ""
     counted = ", though their tokens count in the mean" if kept_anyway else ""
+    if dropped == total:
+        return f"No group gave a gradient{listed}{counted}"
     return f"{percent(dropped / total)} of the groups gave no gradient{listed}{counted}"
 
 
