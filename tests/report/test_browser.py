@@ -1,6 +1,5 @@
 """The page in a browser, by clicks: Chromium without a screen."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,11 +7,12 @@ from typing import Any
 import pytest
 
 from tests.cli import kit
+from tests.report import browsers
 from tests.report.kit import HOSTILE, SAMPLE, hostile_table, page
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-BROWSER, DRIVER = shutil.which("chromium") or shutil.which("chromium-browser"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(not (BROWSER and DRIVER), reason="Chromium and its driver are not installed")
+there = browsers.BROWSER and browsers.DRIVER
+pytestmark = pytest.mark.skipif(not there, reason="Chromium and its driver are not installed")
 ORDERS = ("ascending", "descending")
 HEADERS = "#groups thead button"
 ROWS = "#groups > tbody > tr.opens"
@@ -20,14 +20,8 @@ ROWS = "#groups > tbody > tr.opens"
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1100,900"):
-        options.add_argument(argument)
-    options.binary_location = BROWSER
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    yield driver
-    driver.quit()
+    with browsers.browser(webdriver) as driver:
+        yield driver
 
 
 @pytest.fixture(scope="module")
