@@ -99,6 +99,8 @@ def page_destination(parameters: Mapping[str, Any]) -> Destination:
     from importlib.util import find_spec
 
     output, problems = parameters["output"], parameters["problems"]
+    if output is None:  # of the parsers that the oldest typer goes with, one lets this through
+        raise UsageError("Missing option '-o' / '--output'. See olmorl report --help")
     device = os.path.exists(output) and not os.path.isfile(output)
     if output == "-" or not (device or os.path.splitext(output)[1].lower() in (".html", ".htm")):
         raise UsageError(f"{output}: report writes a page. Call the file NAME.html")

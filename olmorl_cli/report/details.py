@@ -191,10 +191,19 @@ def _picked(
             inside = own[(own >= first) & (own < first + batch.num_rows)] - first
             first += batch.num_rows
             if inside.size:
-                batches.append(batch.take(pa.array(inside)))
+                columns = [_taken(column, inside) for column in batch.columns]
+                batches.append(pa.RecordBatch.from_arrays(columns, names=batch.schema.names))
         return fragment.file_number, _Held(file, batches)
 
     return in_order(read, wanted)
+
+
+def _taken(column: pa.Array, rows: IntArray) -> pa.Array:
+    """Some rows of a column, copied, whatever its layout."""
+    try:
+        return column.take(pa.array(rows))
+    except pa.ArrowNotImplementedError:  # views of texts and lists, in some versions
+        return pa.concat_arrays([column.slice(row, 1) for row in rows.tolist()])
 
 
 def _add_texts(details: Details, held: list[tuple[int, _Held]], back: IntArray, chosen: Chosen) -> None:

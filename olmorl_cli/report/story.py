@@ -61,11 +61,11 @@ def _rewards(run: Run, points: Points | None) -> str:
     rewards = run.scored.table.rewards
     if rewards is None:
         return "The input gives advantages and no rewards."
-    whole = float(means(rewards, np.zeros(rewards.size, dtype=np.int64), 1)[0])
+    whole = _mean(rewards)
     if points is None or points.steps < 2:
         return f"The mean reward of {count(rewards.size, 'answer')} is {number(whole, 3)}."
     first, last, before, after = _ends(points)
-    start, end = (float(np.nanmean(points.values["reward"][part])) for part in (first, last))
+    start, end = (_mean(points.values["reward"][part]) for part in (first, last))
     if not np.isfinite(start + end):
         return f"The mean reward over {count(points.steps, 'step')} is {number(whole, 3)}."
     if abs(end - start) <= _noise(rewards, points):
@@ -73,6 +73,11 @@ def _rewards(run: Run, points: Points | None) -> str:
         return f"Mean reward did not change over {points.steps:,} steps: {ends}."
     verb = "rose" if end > start else "fell"
     return f"Mean reward {verb} from {number(start, 3)} {before} to {number(end, 3)} {after} of {points.steps:,}."
+
+
+def _mean(values: FloatArray) -> float:
+    """Mean of the finite values, NaN without one."""
+    return float(means(values, np.zeros(values.size, dtype=np.int64), 1)[0])
 
 
 def _noise(rewards: FloatArray, points: Points) -> float:

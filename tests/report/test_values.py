@@ -139,3 +139,23 @@ def test_what_cannot_be_scored_is_left_out_and_said(tmp_path: Path) -> None:
     assert run.figures == expected.rows[0]
     assert [kind.severity for kind in problems.kinds()] == ["note"]
     assert np.isnan(run.scored.advantages).tolist() == [False] * 5 + [True] + [False] * 2
+
+
+def test_views_of_texts_and_lists_are_read(tmp_path: Path) -> None:
+    def listed(values: list[list[float]]) -> pa.Array:
+        lengths = np.array([len(each) for each in values], dtype=np.int32)
+        starts = np.cumsum(lengths, dtype=np.int32) - lengths
+        return pa.ListViewArray.from_arrays(pa.array(starts), pa.array(lengths), pa.array(sum(values, [])))
+
+    logps = {name: listed(kit.TOKENS[name]) for name in ("logp_new", "logp_old")}
+    table = kit.rollouts(**logps, response=pa.array(list("abcdefgh"), pa.string_view()))
+    path = str(tmp_path / "views.arrow")
+    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    run = run_of(path)
+    details = read_details(run, chosen := choose(run), False)
+    assert details.answers == ["abcdefgh"[row] for row in chosen.answers]
+    assert {row: codes for row, codes in zip(chosen.answers.tolist(), details.tokens, strict=True) if any(codes)} == {
+        0: [0, 4000],
+        2: [0, -4000, HIDDEN + 1],
+    }
