@@ -145,7 +145,7 @@ def test_views_of_texts_and_lists_are_read(tmp_path: Path) -> None:
     def listed(values: list[list[float]]) -> pa.Array:
         lengths = np.array([len(each) for each in values], dtype=np.int32)
         starts = np.cumsum(lengths, dtype=np.int32) - lengths
-        return pa.ListViewArray.from_arrays(pa.array(starts), pa.array(lengths), pa.array(sum(values, [])))
+        return pa.ListViewArray.from_arrays(pa.array(starts), pa.array(lengths), pa.array(np.concatenate(values)))
 
     logps = {name: listed(kit.TOKENS[name]) for name in ("logp_new", "logp_old")}
     table = kit.rollouts(**logps, response=pa.array(list("abcdefgh"), pa.string_view()))
