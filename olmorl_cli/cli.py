@@ -8,11 +8,12 @@ import typer
 
 from olmorl_cli import __version__, options
 from olmorl_cli.errors import ExitCode, UsageError
-from olmorl_cli.options import Overrides, Program, selection_of
+from olmorl_cli.options import Overrides, Program, parse_count, selection_of
 from olmorl_cli.output import (
     Destination,
     destination_of,
     page_destination,
+    print_error,
     problems_to,
     progress_bar,
     say,
@@ -20,6 +21,7 @@ from olmorl_cli.output import (
     write_rows,
     write_sums,
     write_tokens,
+    write_top,
 )
 from olmorl_cli.running import report_input, score_input, score_tokens_by
 
@@ -56,6 +58,7 @@ def advantages(
     answer: options.Answer = None,
     recipe: options.RecipeName = "olmorl",
     normalize_std: options.NormalizeStd = None,
+    top: options.Top = None,
     invalid: options.Invalid = "error",
     format: options.Format = None,
     output: options.Output = None,
@@ -73,7 +76,11 @@ def advantages(
 
     selection, destination = selection_of(context.params), destination_of(context.params)
     settings = Overrides.of(context.params).over(recipe)
-    scored = score_input(files, selection, settings, invalid, destination)
+    number = None if top is None else parse_count("--top", top)
+    scored = score_input(files, selection, settings, invalid, destination, mask=number is not None)
+    if number is not None:
+        write_top(scored, number, destination)
+        return
 
     def write(sink: IO[bytes], stream: bool) -> None:
         if destination.format not in ("parquet", "arrow"):
@@ -274,6 +281,8 @@ def inspect(
     logp_ref: options.LogpRef = None,
     mask: options.Mask = None,
     accept: options.Accept = None,
+    recipe: options.RecipeName = "olmorl",
+    fail_on: options.FailOn = None,
     format: options.Format = None,
     output: options.Output = None,
     problems: options.ProblemsFile = None,
@@ -282,19 +291,22 @@ def inspect(
 ) -> None:
     """What is in the files, and what is wrong with them.
 
-    Which column plays which role and why, the numbers of files, answers, groups and tokens, and the problems found; the
-    exit code is 1 if one of them is an error. Two columns of a role that disagree stop it: an option says which to take.
+    Which column plays which role and why, the numbers of files, answers, groups and tokens, the problems found, what every
+    check says of the run, and where the gradient went under the recipe. The exit code is 1 if a problem is an error, or if a
+    check named by --fail-on fires. Two columns of a role that disagree stop it: an option says which to take.
     """
+    from olmorl_cli.checks.limits import exceeded, parse_limits
     from olmorl_cli.inspection import ROLES, inspect_rollouts
     from olmorl_cli.rollouts.opening import OPTIONAL, open_rollouts
     from olmorl_cli.rollouts.writer import write_records
 
     selection, destination = selection_of(context.params), destination_of(context.params)
+    settings, limits = Overrides().over(recipe), parse_limits(fail_on or ())
     optional = OPTIONAL | {role for role in ROLES if role.startswith("logp")}
     with problems_to(destination) as found:
         rollouts = open_rollouts(files or (), selection, ROLES, optional, destination.check)
         with progress_bar(quiet, rollouts.rows) as progress:
-            inspection = inspect_rollouts(rollouts, progress)
+            inspection = inspect_rollouts(rollouts, progress, settings)
         found.merge(inspection.problems)
 
     def screen(console: "Console") -> Iterator["RenderableType"]:
@@ -304,7 +316,11 @@ def inspect(
 
     records = [inspection.record]
     write_result(destination, lambda sink, stream: write_records(records, destination.format, sink, stream=stream), screen)
-    if not inspection.acceptable:
+    errors, notes = exceeded(limits, inspection.examination.findings, inspection.name)
+    say(quiet, notes)
+    for line in errors:
+        print_error(f"olmorl: error: {line}")
+    if errors or not inspection.acceptable:
         raise typer.Exit(ExitCode.BAD_DATA)
 
 
@@ -363,7 +379,6 @@ def sample(
 
     STEPS x PROMPTS x GROUP SIZE answers are written to a Parquet file with the columns of sample_data.
     """
-    from olmorl_cli.options import parse_count
     from olmorl_cli.rollouts.target import SUFFIXES, check_target, open_target
     from olmorl_cli.rollouts.writer import write_batches
     from olmorl_cli.sample import SCHEMA, Shape, sample_batches

@@ -39,6 +39,12 @@ class Inspection:
     examination: Examination
 
     @property
+    def name(self) -> str:
+        """What messages call the input."""
+        files = self.rollouts.files
+        return files[0].name if len(files) == 1 else f"{len(files)} files"
+
+    @property
     def acceptable(self) -> bool:
         """Whether the data can be scored as they are."""
         return not self.problems.errors

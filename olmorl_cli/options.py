@@ -171,6 +171,21 @@ PerAnswer = Annotated[
 PerToken = Annotated[
     bool, typer.Option("--per-token", help="Write each token's term and the objective's gradient by it, one row a token.")
 ]
+FailOn = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fail-on",
+        metavar="CODE|CODE>X",
+        help="Exit with 1 where this check fires, or its value is above X, as in --fail-on 'zero_signal>0.6' (repeatable).",
+        show_default=False,
+    ),
+]
+Top = Annotated[
+    str | None,
+    typer.Option(
+        "--top", metavar="N", help="Only the N answers of greatest |advantage| x tokens, with texts.", show_default=False
+    ),
+]
 By = Annotated[
     str | None,
     typer.Option("--by", metavar="step|COL", help="One row for each step, or value of a column.", show_default=False),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from olmorl_cli.rollouts.rollouts import Rollouts
     from olmorl_cli.rollouts.sources import Source
-    from olmorl_cli.scoring import Objective
+    from olmorl_cli.scoring import Objective, ScoredAnswers
     from olmorl_cli.token_pass import Progress
 
 REPORT_EXTRA = "pip install 'olmorl-cli[report]'"
@@ -177,6 +177,20 @@ def write_sums(result: "Objective", destination: Destination) -> None:
         return rows_screen(table, table.num_rows, "answers", console)
 
     write_rows(table, destination, screen)
+
+
+def write_top(scored: "ScoredAnswers", number: int, destination: Destination) -> None:
+    """Send the answers of greatest weight, one row an answer, to their destination."""
+    from olmorl_cli.top import top_answers
+
+    top = top_answers(scored, number)
+
+    def screen(console: "Console") -> Iterator["RenderableType"]:
+        from olmorl_cli.display.tops import top_screen
+
+        return top_screen(scored, top, console)
+
+    write_rows(top.table, destination, screen)
 
 
 def write_tokens(result: "Objective", skip: bool, destination: Destination) -> None:

@@ -19,13 +19,15 @@ def score_input(
     recipe: "Recipe",
     invalid: str,
     destination: Destination,
+    mask: bool = False,
 ) -> "ScoredAnswers":
-    """Open the input, check the destination, score the answers."""
+    """Open the input (with its mask, if that is asked for), check the destination, score the answers."""
     from olmorl_cli.rollouts.opening import open_rollouts
     from olmorl_cli.scoring import score_answers
 
     skip = parse_choice("--invalid", invalid, ("error", "skip")) == "skip"
     needs = {"group", "step", "reward", "answer"} | ({"advantage"} if selection.of("advantage") else set())
+    needs |= {"mask"} if mask else set()
     with problems_to(destination) as found:
         rollouts = open_rollouts(files or (), selection, frozenset(needs), check=destination.check)
         scored = score_answers(rollouts, recipe, skip)

@@ -125,7 +125,7 @@ def components(e: Evidence) -> Finding:
     """What each further reward has of the reward's variance inside groups."""
     code = "components"
     if not e.components:
-        return not_available(code, "no further column of rewards (a number called …reward or …score)")
+        return not_available(code, "no further column of rewards (a number with reward or score in its name)")
     if not e.kept.any():
         return not_available(code, "no group has signal")
     deviations = np.where(e.kept, e.rewards - e.statistics.mean[e.groups], 0.0)

@@ -87,15 +87,15 @@ def trend_of_steps(e: Evidence) -> Finding:
     )
     fires = line.change < -line.limit and line.change < -LEAST_FALL * extent
     what = "reward" if e.has_rewards else "given advantage"
-    said = [f"the mean {what} changes by {line.change:+.3g} over {order.size} steps (chance: up to ±{line.limit:.3g})"]
+    said = [f"the mean {what} changes by {line.change:+.3g} over {order.size} steps (chance: up to {line.limit:.3g})"]
     if e.lengths is not None and (length := trend(_by_step(e, np.where(e.scorable, e.lengths, 0.0), answers)[order], LEVEL)):
-        said.append(f"the mean length by {length.change:+.3g} {e.length_unit} (chance: up to ±{length.limit:.3g})")
+        said.append(f"the mean length by {length.change:+.3g} {e.length_unit} (chance: up to {length.limit:.3g})")
     if e.mismatch is not None and e.sums is not None and e.sums.sampler is not None:
         tokens = np.bincount(e.step_of_answer, weights=e.sums.sampler.tokens, minlength=e.step_number)
         if (tokens[order] > 0).all():
             moved = trend(_by_step(e, e.sums.sampler.abs_diff, tokens)[order], LEVEL)
             assert moved is not None, "there are as many steps"
-            said.append(f"the mean |logp_old - logp_sampler| by {moved.change:+.3g} (chance: up to ±{moved.limit:.3g})")
+            said.append(f"the mean |logp_old - logp_sampler| by {moved.change:+.3g} (chance: up to {moved.limit:.3g})")
             fires = fires or moved.change > max(moved.limit, LEAST_RISE)
     message = "; ".join(said) + f"; {line.effective:.0f} steps' worth, their autocorrelation allowed for"
     action = "Look at the steps where it turns: data, verifier, learning rate, or the sampler's weights"

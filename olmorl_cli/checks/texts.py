@@ -35,7 +35,7 @@ def length_reward(e: Evidence) -> Finding:
     longer, shorter = low > LEAST_CORRELATION, high < -LEAST_CORRELATION
     message = (
         f"rank correlation of length and reward inside groups: {mean:.3f}, {100 * LEVEL:g} % interval {low:.3f} to"
-        f" {high:.3f} (limit: all of it beyond ±{LEAST_CORRELATION:g})"
+        f" {high:.3f} (limit: all of it beyond {LEAST_CORRELATION:g} or -{LEAST_CORRELATION:g})"
     )
     action = (
         "Read long answers: are they better, or does the reward pay for length? Then normalise by length, or penalise it"

@@ -82,9 +82,9 @@ def mismatch(e: Evidence) -> Finding:
     disagree = rate > MOST_DISAGREED and disagreed >= LEAST_DISAGREED
     message = (
         f"|logp_old - logp_sampler|: mean {difference:.3g} (limit {MOST_DIFFERENCE:g}), 99 % within {tail:.3g} (limit"
-        f" {MOST_TAIL:g}); weights: k3 {k3:.3g} (limit {MOST_K3:g}), k1 {k1:.3g}, mean {mean:.4g} (limit 1 ± {MOST_OFF:g}),"
-        f" effective sample {percent(sample)} (limit {percent(LEAST_SAMPLE)}); {disagreed} of {sure} confident tokens"
-        f" disagree (limit {MOST_DISAGREED:g} of them and {LEAST_DISAGREED}); it takes two of these three to fire"
+        f" {MOST_TAIL:g}); weights: k3 {k3:.3g} (limit {MOST_K3:g}), k1 {k1:.3g}, mean {mean:.4g} (limit {MOST_OFF:g} from"
+        f" 1), effective sample {percent(sample)} (limit {percent(LEAST_SAMPLE)}); {disagreed} of {sure} confident"
+        f" tokens disagree (limit {MOST_DISAGREED:g} of them and {LEAST_DISAGREED}); it takes two of these three to fire"
     )
     action = "Check that sampler and trainer have the same weights, temperature and numeric type, or cap the weights"
     return found(code, sum((bulk, weights, disagree)) >= 2, k3, n, message, action)

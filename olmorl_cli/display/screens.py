@@ -13,8 +13,9 @@ from rich.text import Text
 from olmorl_cli.core.advantages import GroupStatistics
 from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.core.sums import exact_means
-from olmorl_cli.display.tables import WIDE, Column, columns_table, facts
-from olmorl_cli.display.text import bar, number, plain, share, sparks
+from olmorl_cli.display.findings import checks_lines, waterfall_table
+from olmorl_cli.display.tables import GAP, WIDE, Column, columns_table, facts, fit
+from olmorl_cli.display.text import bar, number, plain, share, sparks, trace
 from olmorl_cli.inspection import Inspection
 from olmorl_cli.rollouts.texts import plain_texts
 from olmorl_cli.scoring import Objective, ScoredAnswers
@@ -22,12 +23,14 @@ from olmorl_cli.scoring import Objective, ScoredAnswers
 ROWS = 20
 """Rows of a table that are shown."""
 BINS = 16
+SPREAD = 8
+"""Bins of one group's rewards."""
 BAR = 16
 
 
 def answers_screen(scored: ScoredAnswers, table: pa.Table, console: Console) -> Iterator[RenderableType]:
     """A summary of the run, then its first answers."""
-    yield _headline(scored)
+    yield headline(scored)
     yield ""
     yield _group_shares(scored.statistics, console)
     yield ""
@@ -39,16 +42,28 @@ def answers_screen(scored: ScoredAnswers, table: pa.Table, console: Console) -> 
 
 def groups_screen(scored: ScoredAnswers, table: pa.Table, console: Console) -> Iterator[RenderableType]:
     """A summary of the run, then its first groups with a bar for the mean reward."""
-    yield _headline(scored)
+    yield headline(scored)
     yield ""
     yield _group_shares(scored.statistics, console)
     yield ""
     low, high = _range(scored.table.scores)
     means = scored.statistics.mean[:ROWS]
     bars = [bar((mean - low) / (high - low) if high > low else 0.0, BAR // 2, console) for mean in means]
-    extra = [Column("mean reward", [Text(text, style="cyan") for text in bars])] if console.width >= WIDE else []
-    yield _rows(table, console, extra)
+    drawn = [Column("mean reward", [Text(text, style="cyan") for text in bars])]
+    drawn.append(Column("rewards", [Text(text, style="cyan") for text in _group_spreads(scored, low, high, console)]))
+    yield _rows(table, console, drawn)
     yield from _cut(table.num_rows, "groups")
+
+
+def _group_spreads(scored: ScoredAnswers, low: float, high: float, console: Console) -> list[str]:
+    """How the rewards of each of the first groups are spread between the least and the greatest of all."""
+    scores, groups = scored.table.scores, scored.table.groups
+    rows = np.flatnonzero((groups < ROWS) & np.isfinite(scores))
+    size = high * 0.5 - low * 0.5 or 1.0
+    bins = np.minimum((scores[rows] * 0.5 - low * 0.5) / size * SPREAD, SPREAD - 1).astype(np.int64)
+    shown = min(ROWS, scored.statistics.size.size)
+    counts = np.bincount(groups[rows] * SPREAD + bins, minlength=shown * SPREAD).reshape(shown, SPREAD)
+    return [sparks(row, console) for row in counts.tolist()]
 
 
 def rows_screen(table: pa.Table, total: int, what: str, console: Console) -> Iterator[RenderableType]:
@@ -65,6 +80,9 @@ def objective_screen(results: list[Objective], console: Console) -> Iterator[Ren
         return
     by = results[0].by
     shown = rows[:ROWS]
+    if by is not None and len(results) == 1 and len(rows) > 1:
+        yield _traces(rows, console)
+        yield ""
     columns = [Column(by, [plain(row[by]) for row in shown])] if by is not None else []
     if len(results) > 1:
         columns += _compared(shown)
@@ -80,8 +98,30 @@ def objective_screen(results: list[Objective], console: Console) -> Iterator[Ren
         Column(key.replace("_", " "), [Text(number(row[key])) for row in shown], numeric=True)
         for key in ("clip_low", "clip_high", "ratio_min", "ratio_max", "approx_kl")
     ]
+    if by is not None:
+        bars = [bar(row["kept_groups"] / max(row["groups"], 1), BAR // 2, console) for row in shown]
+        kept = Column("kept", [Text(drawn, style="green") for drawn in bars])
+        columns = [columns[0], kept, *columns[1:]] if fit([*columns, kept], console) else columns
     yield columns_table(columns, console)
     yield from _cut(len(rows), "rows")
+
+
+TRACED = ("objective", "kept_groups", "kept_tokens", "clip_low", "clip_high", "ratio_mean", "approx_kl")
+"""Figures whose course over the rows is drawn."""
+
+
+def _traces(rows: Sequence[dict[str, Any]], console: Console) -> RenderableType:
+    """The course of each figure over the rows, and between what it lies where there is room to say so."""
+    names = [key.replace("_", " ") for key in TRACED]
+    room = max(BAR, min(console.width // 2, console.width - max(map(len, names)) - 2 * GAP))
+    lines: list[tuple[Text, ...]] = []
+    for name, key in zip(names, TRACED, strict=True):
+        values = [row[key] for row in rows]
+        known = [value for value in values if value is not None and np.isfinite(value)]
+        line = (Text(name), Text(trace(values, room, console), style="cyan"))
+        extent = f"{number(min(known))} to {number(max(known))}" if known else "-"
+        lines.append((*line, Text(extent)) if console.width >= WIDE else line)
+    return facts(lines, console)
 
 
 def _compared(rows: Sequence[dict[str, Any]]) -> list[Column]:
@@ -111,7 +151,7 @@ def _effective(row: dict[str, Any], recipe: Recipe) -> int | None:
 
 
 def inspection_screen(inspection: Inspection, console: Console) -> Iterator[RenderableType]:
-    """What is in the files, the roles of their columns, and the problems."""
+    """What is in the files, the roles of their columns, the problems, where the gradient went, and the checks."""
     record = inspection.record
     sizes = ", ".join(f"{number(count)} of {size}" for size, count in record["group_sizes"].items())
     steps = record["steps"]
@@ -138,7 +178,13 @@ def inspection_screen(inspection: Inspection, console: Console) -> Iterator[Rend
             plain(kind.line())
         )
     if not any(kind.severity != "note" for kind in kinds):
-        yield Text("nothing wrong was found", style="green")
+        tokens = "" if record["tokens"] is None else f" and {number(record['tokens'])} tokens"
+        yield Text(f"no fault of the data in {number(record['answers'])} answers{tokens}", style="green")
+    if record["waterfall"] is not None:
+        yield ""
+        yield waterfall_table(record["waterfall"], console)
+    yield ""
+    yield from checks_lines(inspection.examination)
 
 
 def _figures(row: dict[str, Any], console: Console) -> RenderableType:
@@ -197,7 +243,8 @@ def _exact(value: float | None) -> str:
     return "undefined" if value is None else f"{value:.10g}"
 
 
-def _headline(scored: ScoredAnswers) -> Text:
+def headline(scored: ScoredAnswers) -> Text:
+    """How many answers, groups and steps there are."""
     statistics, steps = scored.statistics, scored.table.steps
     sizes = np.unique(statistics.size)
     answers, groups = scored.table.groups.size, statistics.size.size
@@ -258,7 +305,7 @@ def _range(values: npt.NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _rows(table: pa.Table, console: Console, extra: Sequence[Column] = ()) -> RenderableType:
-    """The first rows of a result, ids as text, `kept` as a mark."""
+    """The first rows of a result, ids as text, `kept` as a mark; `extra` columns as far as there is room for them."""
     first = table.slice(0, ROWS)
     columns = [
         Column(
@@ -268,7 +315,14 @@ def _rows(table: pa.Table, console: Console, extra: Sequence[Column] = ()) -> Re
         )
         for name, column in zip(first.column_names, first.columns, strict=True)
     ]
-    return columns_table([*columns, *extra], console)
+    for each in extra:
+        columns += [each] if fit([*columns, each], console) else []
+    return columns_table(columns, console)
+
+
+def id_cells(column: pa.ChunkedArray) -> list[Text]:
+    """The ids of a result's rows."""
+    return [_cell(value, "group") for value in _values(column)]
 
 
 def _is_number(kind: pa.DataType) -> bool:

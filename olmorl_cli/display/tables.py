@@ -39,9 +39,14 @@ class Column:
         return self.widest if self.numeric else min(self.widest, max(LEAST_TEXT, self.title.cell_len))
 
 
+def fit(columns: Sequence[Column], console: Console) -> bool:
+    """Whether the columns have room side by side."""
+    return sum(column.least + GAP for column in columns) - GAP <= console.width
+
+
 def columns_table(columns: Sequence[Column], console: Console) -> RenderableType:
     """One line a row, or where the console is too narrow for that, one line a cell."""
-    if sum(column.least + GAP for column in columns) - GAP > console.width:
+    if not fit(columns, console):
         return Group(*_blocks(columns))
     table = Table(box=None, padding=(0, GAP, 0, 0), header_style="bold", pad_edge=False)
     for column in columns:

@@ -4,7 +4,8 @@ import io
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from math import fsum, isfinite
 from typing import Any, TextIO
 
 from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType
@@ -18,6 +19,8 @@ _WIDE = 10_000
 
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 LEVELS = "▁▂▃▄▅▆▇█"
+PLAIN_LEVELS = "_.-:=+*#"
+"""What stands for them where they cannot be drawn."""
 
 
 def plain(value: object, style: str = "") -> Text:
@@ -55,6 +58,21 @@ def sparks(counts: Iterable[int], console: Console) -> str:
     if not draws_blocks(console):
         return " ".join(map(str, values))
     return "".join(" " if value == 0 else LEVELS[min(7, value * 8 // (most + 1))] for value in values)
+
+
+def trace(values: Sequence[float | None], width: int, console: Console) -> str:
+    """A series between its least and greatest value, one character each, or a mean of several where there are more.
+
+    A space stands for what is undefined or infinite.
+    """
+    per = -(-len(values) // max(width, 1)) or 1
+    parts = [[v for v in values[at : at + per] if v is not None and isfinite(v)] for at in range(0, len(values), per)]
+    means = [fsum(part) / len(part) if part else None for part in parts]
+    known = [mean for mean in means if mean is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    levels = LEVELS if draws_blocks(console) else PLAIN_LEVELS
+    size = (high - low) or 1.0
+    return "".join(" " if mean is None else levels[min(7, int((mean - low) / size * 8))] for mean in means)
 
 
 def draws_blocks(console: Console) -> bool:

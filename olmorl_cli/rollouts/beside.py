@@ -1,6 +1,6 @@
 """Columns beside those that play a role: the answers' texts, how they ended, parts of the reward."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,6 +98,27 @@ class Beside:
                     for name, value in batch.items():
                         found[name].append(value)
         return found
+
+    def taken(self, name: str, rows: IntArray) -> Iterator[tuple[list[int], pa.Array]]:
+        """Values of one column in some rows of the whole input, ascending: which rows, and what stands there.
+
+        Raises:
+            InputError: a file cannot be read.
+        """
+        first = 0
+        for fragment in self.rollouts.fragments:
+            own = rows[(rows >= first) & (rows < first + fragment.rows)]
+            first += fragment.rows
+            if not own.size:
+                continue
+            file = _opened(self.rollouts.files[fragment.file_number], [name])
+            place, row = resolve(name, file.schema), first - fragment.rows
+            assert place is not None, "every file has it"
+            for batch in file.batches(fragment, [place.top]):
+                there = own[(own >= row) & (own < row + batch.num_rows)]
+                if there.size:
+                    yield there.tolist(), column_of(batch, place).take(pa.array(there - row))
+                row += batch.num_rows
 
 
 def _accepted(file: DataFile, name: str, accepts: Kind) -> bool:
