@@ -12,6 +12,7 @@ from olmorl_cli.options import Overrides, Program, parse_count, selection_of
 from olmorl_cli.output import (
     Destination,
     destination_of,
+    page_destination,
     print_error,
     problems_to,
     progress_bar,
@@ -22,7 +23,7 @@ from olmorl_cli.output import (
     write_tokens,
     write_top,
 )
-from olmorl_cli.running import score_input, score_tokens_by
+from olmorl_cli.running import report_input, score_input, score_tokens_by
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -321,6 +322,47 @@ def inspect(
         print_error(f"olmorl: error: {line}")
     if errors or not inspection.acceptable:
         raise typer.Exit(ExitCode.BAD_DATA)
+
+
+@app.command()
+def report(
+    context: typer.Context,
+    output: Annotated[str, typer.Option("-o", "--output", metavar="FILE.html", help="The page to write.")],
+    files: options.Files = None,
+    join: options.Join = None,
+    on: options.On = None,
+    group: options.Group = None,
+    group_size: options.GroupSize = None,
+    step: options.Step = None,
+    reward: options.Reward = None,
+    advantage: options.Advantage = None,
+    answer: options.Answer = None,
+    logp_new: options.LogpNew = None,
+    logp_old: options.LogpOld = None,
+    logp_sampler: options.LogpSampler = None,
+    logp_ref: options.LogpRef = None,
+    mask: options.Mask = None,
+    accept: options.Accept = None,
+    recipe: options.RecipeName = "olmorl",
+    invalid: options.Invalid = "error",
+    problems: options.ProblemsFile = None,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """One HTML page of a run, with plots and tables.
+
+    What happened in the run, what the checks found, where the gradient went, figures by step, spreads, and the groups down
+    to their answers' tokens. The page is whole: it loads nothing, and opens from disk.
+    """
+    from olmorl_cli.results import changes_advantages
+    from olmorl_cli.rollouts.target import open_target
+
+    destination = page_destination(context.params)
+    settings = Overrides().over(recipe)
+    own = not changes_advantages(settings)
+    page = report_input(files, selection_of(context.params), settings, invalid, destination, own_advantages=own)
+    with open_target(output, whole=True) as sink:
+        sink.write(page.encode())
 
 
 @app.command()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
-from olmorl_cli.errors import DataError, Problems, UsageError, visible, without_secrets
+from olmorl_cli.errors import DataError, InputError, Problems, UsageError, visible, without_secrets
 from olmorl_cli.interrupts import PuttingBack
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from olmorl_cli.scoring import Objective, ScoredAnswers
     from olmorl_cli.token_pass import Progress
 
+REPORT_EXTRA = "pip install 'olmorl-cli[report]'"
 Screen = Callable[["Console"], Iterator["RenderableType"]]
 """What a person sees of a result, on a given console."""
 
@@ -68,13 +69,12 @@ def destination_of(parameters: Mapping[str, Any]) -> Destination:
     """
     from olmorl_cli.options import parse_choice
     from olmorl_cli.rollouts.sources import is_uri
-    from olmorl_cli.rollouts.target import FORMATS, SUFFIXES, format_of
+    from olmorl_cli.rollouts.target import FORMATS, format_of
 
     format, output, problems = (parameters[name] for name in ("format", "output", "problems"))
     if format is not None:
         parse_choice("--format", format, FORMATS)
-    if problems is not None and SUFFIXES.get(os.path.splitext(problems)[1].lower(), "jsonl") != "jsonl":
-        raise UsageError(f"{problems}: problems are written as JSON Lines. Call the file NAME.jsonl")
+    _check_problems_file(problems)
     terminal = output is None and sys.stdout is not None and sys.stdout.isatty()
     refused = not output or os.path.isdir(output) or is_uri(output)  # `check` says so
     file = None if refused else output
@@ -82,6 +82,34 @@ def destination_of(parameters: Mapping[str, Any]) -> Destination:
     if terminal and chosen in ("parquet", "arrow"):
         raise UsageError(f"--format {chosen} is not for a terminal. Write to a file with -o, or into a pipe")
     return Destination(chosen, output, problems, parameters["quiet"])
+
+
+def _check_problems_file(path: str | None) -> None:
+    from olmorl_cli.rollouts.target import SUFFIXES
+
+    if path is not None and SUFFIXES.get(os.path.splitext(path)[1].lower(), "jsonl") != "jsonl":
+        raise UsageError(f"{path}: problems are written as JSON Lines. Call the file NAME.jsonl")
+
+
+def page_destination(parameters: Mapping[str, Any]) -> Destination:
+    """The destination of a page; its `check` is still to be called.
+
+    Raises:
+        UsageError: the parameters name no file for it.
+        InputError: the packages that draw it are not installed.
+    """
+    from importlib.util import find_spec
+
+    output, problems = parameters["output"], parameters["problems"]
+    if output is None:  # of the parsers that the oldest typer goes with, one lets this through
+        raise UsageError("Missing option '-o' / '--output'. See olmorl report --help")
+    device = os.path.exists(output) and not os.path.isfile(output)
+    if output == "-" or not (device or os.path.splitext(output)[1].lower() in (".html", ".htm")):
+        raise UsageError(f"{output}: report writes a page. Call the file NAME.html")
+    _check_problems_file(problems)
+    if missing := [name for name in ("altair", "vl_convert") if find_spec(name) is None]:
+        raise InputError(f"report: to draw it, the package {missing[0]} is needed. Install it with {REPORT_EXTRA}")
+    return Destination("html", output, problems, parameters["quiet"])
 
 
 @contextmanager

@@ -76,3 +76,34 @@ def score_tokens_by(
         say_columns(destination.quiet, rollouts)
     say(destination.quiet, list(dict.fromkeys(note for result in results for note in result.notes)))
     return results
+
+
+def report_input(
+    files: list[str] | None,
+    selection: "Selection",
+    recipe: "Recipe",
+    invalid: str,
+    destination: Destination,
+    *,
+    own_advantages: bool,
+) -> str:
+    """Open the input, check the destination, and make a page of the run."""
+    from olmorl_cli.report.data import read_run
+    from olmorl_cli.report.page import page_of
+    from olmorl_cli.rollouts.opening import OPTIONAL, open_rollouts
+
+    skip = parse_choice("--invalid", invalid, ("error", "skip")) == "skip"
+    logps = {"logp_new", "logp_old", "logp_sampler", *recipe.needs}
+    needs = {"group", "step", "reward", "answer", "mask", *logps}
+    if own_advantages or selection.of("advantage"):
+        needs.add("advantage")
+    with problems_to(destination) as found:
+        rollouts = open_rollouts(files or (), selection, frozenset(needs), OPTIONAL | logps, destination.check)
+        with progress_bar(destination.quiet, rollouts.rows) as progress:
+            run, problems = read_run(rollouts, recipe, skip, progress)
+        found.merge(problems)
+        page = page_of(run, problems, skip)
+    say_columns(destination.quiet, rollouts)
+    notes = [kind.line() for kind in problems.kinds() if kind.severity != "error"]
+    say(destination.quiet, list(dict.fromkeys([*notes, *run.notes])))
+    return page

@@ -25,6 +25,8 @@ from olmorl_cli.rollouts.token_batches import TokenColumns, token_blocks, token_
 
 Progress = Callable[[int], None]
 """Told the number of rows done since the last call."""
+Look = Callable[[int, Tokens, Workspace], None]
+"""Shown tokens, and the input's row of the first answer that has them; by several threads, in any order."""
 
 GATHERED = 1 << 14
 """Answers whose sums are reduced at a time."""
@@ -45,6 +47,7 @@ class Plan:
         diagnose: the further figures are asked for too.
         examine: errors are gathered, but what is sound is summed up all the same, under the skip policy; and what checks
             want beside that is asked for: `Mismatch`, and the tokens that the mask leaves out among the kept sums.
+        look: is shown all tokens.
     """
 
     recipes: Sequence[Recipe]
@@ -55,6 +58,7 @@ class Plan:
     keep_sums: bool = False
     diagnose: bool = False
     examine: bool = False
+    look: Look | None = None
 
     @property
     def terms(self) -> list[Terms]:
@@ -163,6 +167,8 @@ def score_fragment(
             figures.mismatch.add(tokens, workspace)
         if plan.diagnose:
             figures.diagnose(row, tokens, workspace)
+        if plan.look is not None:
+            plan.look(first + row, tokens, workspace)
         answers += lengths.size
         if answers >= GATHERED:
             reduce()

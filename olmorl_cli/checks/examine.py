@@ -1,5 +1,6 @@
 """One reading of the input, answers and tokens, and everything that the checks say of it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from olmorl_cli.remarks import remark_equal_logprobs
 from olmorl_cli.rollouts.answers import read_answers
 from olmorl_cli.rollouts.rollouts import Rollouts
 from olmorl_cli.scoring import Objective, ScoredAnswers, objective_of, partitioned, score_table
-from olmorl_cli.token_pass import Plan, Progress, TokenPass, score_tokens
+from olmorl_cli.token_pass import Look, Plan, Progress, TokenPass, score_tokens
 
 UNSCORABLE = {f"{what}_{role}" for what in ("null", "nan", "infinite") for role in ("reward", "advantage")}
 """Problems of single answers, which the checks leave out."""
@@ -45,6 +46,7 @@ def examine(
     progress: Progress | None = None,
     recipe: Recipe | None = None,
     by: str | None = None,
+    look: Callable[[ScoredAnswers], Look] | None = None,
 ) -> Examination:
     """Read the answers and the tokens once, whatever is wrong with them, and look at what is sound.
 
@@ -54,6 +56,7 @@ def examine(
         progress: is told of the rows done.
         recipe: what the answers are scored by; OlmoRL's by default.
         by: as `score_objective`: what the objective's rows are called by.
+        look: makes, of the scored answers, what is shown all tokens, if they have the log-probs that the recipe needs.
 
     Raises:
         InputError: a file cannot be read.
@@ -62,7 +65,7 @@ def examine(
     table = read_answers(rollouts, skip=False)
     scored = score_table(rollouts, table, recipe)
     problems.merge(table.problems)
-    tokens, objective = _tokens(rollouts, scored, problems, progress, by)
+    tokens, objective = _tokens(rollouts, scored, problems, progress, by, look)
     lines = None
     if objective is not None:
         lines = [vars(line) for line in waterfall(scored.advantages, scored.kept, objective.kept_sums, recipe)]
@@ -78,7 +81,12 @@ def _findings(scored: ScoredAnswers, tokens: TokenPass | None, objective: Object
 
 
 def _tokens(
-    rollouts: Rollouts, scored: ScoredAnswers, problems: Problems, progress: Progress | None, by: str | None
+    rollouts: Rollouts,
+    scored: ScoredAnswers,
+    problems: Problems,
+    progress: Progress | None,
+    by: str | None,
+    look: Callable[[ScoredAnswers], Look] | None,
 ) -> tuple[TokenPass | None, Objective | None]:
     """The token pass, and the objective if the input has the log-probs for it."""
     if not any(role.startswith("logp") for role in rollouts.choices):
@@ -86,7 +94,8 @@ def _tokens(
     recipes = [scored.recipe] if scored.recipe.needs <= set(rollouts.choices) else []
     partition, kept_groups = partitioned(scored)
     advantages = [scored.advantages] * len(recipes)
-    plan = Plan(recipes, advantages, scored.kept, partition, keep_sums=True, examine=True)
+    shown = look(scored) if look is not None and recipes else None
+    plan = Plan(recipes, advantages, scored.kept, partition, keep_sums=True, examine=True, look=shown)
     tokens = score_tokens(rollouts, plan, progress)
     problems.merge(tokens.problems)
     if {"logp_new", "logp_old"} <= set(rollouts.choices):

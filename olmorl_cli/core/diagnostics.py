@@ -47,11 +47,11 @@ def quantiles(tally: Tally, batches: int, shares: npt.ArrayLike) -> FloatArray:
     rank = np.maximum(np.ceil(np.asarray(shares) * (after - before)[:, np.newaxis]), 1)
     found = np.searchsorted(below[1:], before[:, np.newaxis] + rank)
     bins = np.append(cells, 0)[np.minimum(found, cells.size)] % BINS
-    return np.where((after > before)[:, np.newaxis], _middles()[bins], np.nan)
+    return np.where((after > before)[:, np.newaxis], bin_middles()[bins], np.nan)
 
 
-def _middles() -> FloatArray:
-    """The log-ratio in the middle of each bin, float64 (BINS,)."""
+def bin_middles() -> FloatArray:
+    """The log-ratio in the middle of each bin, float64 (BINS,), ascending."""
     magnitudes = np.arange(_MAGNITUDES) + _FIRST
     low, high = ((magnitudes + step << _SHIFT).astype(np.int32).view(np.float32).astype(np.float64) for step in (0, 1))
     middles = (low + high) / 2.0

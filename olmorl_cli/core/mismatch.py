@@ -75,11 +75,11 @@ class Mismatch:
 
     def quantile(self, share: float) -> float:
         """The |d| at or below which `share` of the tokens lie, to 0.8 %; NaN without any."""
-        counts = self.whole.histogram("difference", _BINS)[0]
+        bins, counts = self.whole.tallied("difference").whole()
         total = int(counts.sum())
         if not total:
             return float("nan")
-        found = int(np.searchsorted(counts.cumsum(), max(1.0, np.ceil(share * total))))
+        found = int(bins[np.searchsorted(counts.cumsum(), max(1.0, np.ceil(share * total)))])
         low, high = (np.array([found + step << _SHIFT], dtype=np.int32).view(np.float32)[0] for step in (0, 1))
         return float(low + high) / 2.0 if found else 0.0
 

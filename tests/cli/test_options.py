@@ -94,7 +94,7 @@ def test_every_number_is_checked_by_us() -> None:
     }
     commands, expected = [], []
     for name, option in numeric:
-        rest = ("-o", "no/out.parquet") if name == "sample" else ("no.parquet",)
+        rest = {"sample": ("-o", "no/out.parquet"), "report": ("-o", "no.html")}.get(name, ("no.parquet",))
         for number, value in enumerate(NO_NUMBERS):
             long = long_name(option)
             commands.append((name, *rest, *((long, value) if number % 2 else (f"{long}={value}",))))

@@ -1,0 +1,161 @@
+"""What the page shows is what the commands say."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from olmorl_cli.core.named import NAMED
+from olmorl_cli.core.recipes import Recipe
+from olmorl_cli.report import data, story
+from olmorl_cli.report.details import HIDDEN, choose, read_details
+from olmorl_cli.scoring import score_objective
+from olmorl_cli.token_rows import token_rows
+from tests.cli import kit
+from tests.report.kit import SAMPLE, opened, run_of
+
+
+@pytest.fixture(scope="module")
+def run() -> data.Run:
+    """The sample data's run."""
+    return run_of(SAMPLE)
+
+
+@pytest.mark.parametrize("recipe", ["olmorl", "grpo"])
+def test_points_are_what_the_objective_says_by_step(recipe: str) -> None:
+    made = NAMED[recipe]()
+    run, selected = run_of(SAMPLE, made), opened(SAMPLE)
+    by = replace(selected, choices={**selected.choices, "by": selected.choices["step"]})
+    (expected,) = score_objective(by, [made], by="step", diagnose=True)
+    points = data.points_of(run)
+    assert points is not None
+    assert points.x.tolist() == [row["step"] for row in expected.rows] == list(range(40))
+    for key in ("objective", "clip_low", "clip_high", "approx_kl"):
+        assert points.values[key].tolist() == [row[key] for row in expected.rows], key
+    shares = [row["kept_groups"] / row["groups"] for row in expected.rows]
+    assert points.values["kept"].tolist() == shares
+    assert np.allclose(points.values["sampler_k3"], [row["sampler_k3"] for row in expected.rows], rtol=1e-12)
+    assert points.values["reward"][0] == 14 / 128  # sample_data/README.md: 0.109
+    assert points.values["length"] @ np.full(40, 128.0) == pytest.approx(62_644)
+    assert points.outcome_shares.sum(axis=1) == pytest.approx(np.ones(40))
+
+
+def test_more_steps_than_points_stand_together(tmp_path: Path) -> None:
+    steps = np.repeat(np.arange(450), 2)[::-1]
+    table = pa.table({"step": steps * 3, "prompt_id": steps % 7, "reward": (steps % 2 == 1) * np.tile([0.0, 1.0], 450)})
+    run = run_of(kit.write(str(tmp_path / "s.parquet"), table))
+    points = data.points_of(run)
+    assert points is not None
+    assert (points.steps, points.per_point, points.x.size) == (450, 3, 150)
+    assert points.x.tolist() == list(range(0, 1350, 9))
+    assert set(points.values["kept"]) == {1 / 3, 2 / 3}
+    assert points.groups.sum() == 450
+
+
+def test_steps_that_are_words_stand_in_order(tmp_path: Path) -> None:
+    table = kit.rollouts(step=["10", "10", "10", "10", "9", "9", "9", "9"])
+    points = data.points_of(run_of(kit.write(str(tmp_path / "w.parquet"), table)))
+    assert points is not None
+    assert (points.numeric, points.x.tolist()) == (False, [1.0, 2.0])
+    assert points.values["kept"].tolist() == [1.0, 0.5]  # step 9 first
+
+
+def test_log_ratios_are_counted_by_the_sign_of_the_advantage(run: data.Run) -> None:
+    tokens = pa.Table.from_batches(token_rows(run.examined.objective, False, dictionaries=False)[1])
+    advantages, ratios = (tokens[name].to_numpy() for name in ("advantage", "log_ratio"))
+    below, above = advantages < 0.0, advantages > 0.0
+    assert run.tallies is not None
+    assert run.tallies.log_ratios.sum(axis=1).tolist() == [below.sum(), above.sum(), (advantages == 0.0).sum()]
+    spread = data.log_ratio_spread(run.tallies)
+    assert spread is not None
+    middle = spread.edges.size // 2 - 1
+    width = spread.edges[-1] / (spread.edges.size - 1)
+    for counts, which in zip(spread.counts, (below, above), strict=True):
+        assert counts[middle] == pytest.approx((np.abs(ratios[which]) <= width).sum(), rel=0.01)
+    assert spread.counts.sum() + spread.beyond == (below | above).sum() == 28_858
+
+
+def test_tokens_are_those_of_the_objective(run: data.Run) -> None:
+    chosen = choose(run)
+    details = read_details(run, chosen, False)
+    assert (chosen.groups.size, chosen.answers.size, chosen.detailed) == (640, 5120, 5120)
+    assert (details.prompt, details.answer, details.by_character) == ("prompt", "answer", True)
+    tokens = pa.Table.from_batches(token_rows(run.examined.objective, False, dictionaries=False)[1])
+    rows, places, ratios = (tokens[name].to_numpy() for name in ("row", "token", "log_ratio"))
+    clipped = tokens["clipped_low"].to_numpy() | tokens["clipped_high"].to_numpy()
+    for at in (0, 17, 900, 5119):
+        own = rows == chosen.answers[at]
+        codes = np.array(details.tokens[at])
+        lengths = np.where(codes > HIDDEN, codes - HIDDEN, 1)
+        shown = codes <= HIDDEN
+        assert (np.cumsum(lengths) - 1)[shown].tolist() == places[own].tolist()
+        assert codes[shown].tolist() == np.rint(1000 * ratios[own]).tolist()
+        assert lengths.sum() == details.lengths[at] == len(details.answers[at] or "")
+        assert details.clipped[at] == places[own][clipped[own]].tolist()
+    assert sum(map(len, details.clipped)) == clipped.sum() == 269 + 48
+
+
+def test_the_heaviest_groups_come_first(run: data.Run) -> None:
+    chosen, groups = choose(run), run.scored.table.groups
+    weights = np.bincount(groups, np.abs(run.scored.advantages) * run.sums.tokens)  # type: ignore[union-attr]
+    assert (np.diff(weights[chosen.groups]) <= 0.0).all()
+    assert groups[chosen.answers].tolist() == np.repeat(chosen.groups, chosen.counts).tolist()
+
+
+def test_few_different_values_are_counted_one_by_one() -> None:
+    spread = data.spread_of(np.array([0.1 + 0.2, 0.3, 1.0, np.nan, np.inf]))
+    assert spread is not None
+    assert (spread.discrete, spread.edges.tolist(), spread.counts.tolist()) == (True, [0.3, 1.0], [[2, 1]])
+    many = data.spread_of(np.arange(100.0))
+    assert many is not None
+    assert (many.discrete, many.edges[0], many.edges[-1], many.counts.sum()) == (False, 0.0, 99.0, 100)
+    assert data.spread_of(np.array([np.nan])) is None
+    vast = data.spread_of(np.concatenate((np.arange(100.0), [-1.7e308, 1.7e308])))
+    assert vast is not None
+    assert vast.counts.sum() == 102
+
+
+@pytest.mark.parametrize(
+    ("rewards", "headline"),
+    [
+        ([1.0] * 8, "The mean reward of 8 answers is 1. No group gave a gradient (100.0 % all right)."),
+        ([5.0, 2.0] * 4, "The mean reward of 8 answers is 3.5. All 4 groups gave a gradient."),
+        ([2.0, 2.0, 7.0, 7.0, 4.0, 4.0, 7.0, 2.0], "75.0 % of the groups gave no gradient (25.0 % all 7, 25.0 % all 2, "),
+    ],
+)
+def test_headlines(tmp_path: Path, rewards: list[float], headline: str) -> None:
+    table = pa.table({"prompt_id": [0, 0, 1, 1, 2, 2, 3, 3], "reward": rewards})
+    run = run_of(kit.write(str(tmp_path / "h.parquet"), table))
+    assert headline in story.headline(run, data.points_of(run)).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_what_cannot_be_scored_is_left_out_and_said(tmp_path: Path) -> None:
+    table = kit.rollouts(reward=[1.0, 1.0, 0.0, 1.0, 3.0, None, 0.5, 0.25])
+    path = kit.write(str(tmp_path / "n.parquet"), table)
+    run, problems = data.read_run(opened(path), Recipe(), True)
+    (expected,) = score_objective(opened(path), [Recipe()], skip=True)
+    assert run.figures == expected.rows[0]
+    assert [kind.severity for kind in problems.kinds()] == ["note"]
+    assert np.isnan(run.scored.advantages).tolist() == [False] * 5 + [True] + [False] * 2
+
+
+def test_views_of_texts_and_lists_are_read(tmp_path: Path) -> None:
+    def listed(values: list[list[float]]) -> pa.Array:
+        lengths = np.array([len(each) for each in values], dtype=np.int32)
+        starts = np.cumsum(lengths, dtype=np.int32) - lengths
+        return pa.ListViewArray.from_arrays(pa.array(starts), pa.array(lengths), pa.array(np.concatenate(values)))
+
+    logps = {name: listed(kit.TOKENS[name]) for name in ("logp_new", "logp_old")}
+    table = kit.rollouts(**logps, response=pa.array(list("abcdefgh"), pa.string_view()))
+    path = str(tmp_path / "views.arrow")
+    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    run = run_of(path)
+    details = read_details(run, chosen := choose(run), False)
+    assert details.answers == ["abcdefgh"[row] for row in chosen.answers]
+    assert {row: codes for row, codes in zip(chosen.answers.tolist(), details.tokens, strict=True) if any(codes)} == {
+        0: [0, 4000],
+        2: [0, -4000, HIDDEN + 1],
+    }
