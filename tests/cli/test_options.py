@@ -16,7 +16,7 @@ OPTIONS = [
     if option.param_type_name == "option"
 ]
 LONE_FLAGS = {"--debug", "--diagnostics", "--help", "--keep-zero-signal", "--per-answer", "--per-token", "--quiet"}
-REPEATABLE = {("compare", "--recipe")} | {
+REPEATABLE = {("compare", "--recipe"), ("inspect", "--fail-on")} | {
     (name, option) for name, _ in OPTIONS for option in ("--group", "--on", "--reward")
 }
 NO_NUMBERS = ["", " ", "nan", "NaN", "inf", "-inf", "Infinity", "1_0", "-1", "-0.5", "0x10", "1e999", "٢", "2-", "one"]
@@ -91,6 +91,7 @@ def test_every_number_is_checked_by_us() -> None:
         "--eps-low",
         "--eps-high",
         "--sampler-cap",
+        "--top",
     }
     commands, expected = [], []
     for name, option in numeric:
