@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,13 +10,13 @@ from olmorl_cli import __version__, options
 from olmorl_cli.errors import ExitCode, UsageError
 from olmorl_cli.options import Overrides, Program, parse_count, selection_of
 from olmorl_cli.output import (
-    Destination,
     destination_of,
     page_destination,
     print_error,
     problems_to,
     progress_bar,
     say,
+    write_objectives,
     write_result,
     write_rows,
     write_sums,
@@ -27,8 +27,6 @@ from olmorl_cli.running import report_input, score_input, score_tokens_by
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-
-    from olmorl_cli.scoring import Objective
 
 
 COMPARED = ("olmorl", "grpo", "dapo", "dr-grpo", "gspo", "cispo")
@@ -138,17 +136,6 @@ def groups(
     write_rows(table, destination, screen)
 
 
-def _write_objectives(results: list["Objective"], records: list[dict[str, Any]], destination: Destination) -> None:
-    from olmorl_cli.rollouts.writer import write_records
-
-    def screen(console: "Console") -> Iterator["RenderableType"]:
-        from olmorl_cli.display.screens import objective_screen
-
-        return objective_screen(results, console)
-
-    write_result(destination, lambda sink, stream: write_records(records, destination.format, sink, stream=stream), screen)
-
-
 @app.command()
 def objective(
     context: typer.Context,
@@ -215,7 +202,7 @@ def objective(
     elif per_token:
         write_tokens(results[0], invalid == "skip", destination)
     else:
-        _write_objectives(results, results[0].rows, destination)
+        write_objectives(results, results[0].rows, destination)
 
 
 @app.command()
@@ -260,7 +247,7 @@ def compare(
     settings = [each.over(name) for name in recipe or COMPARED for each in overrides.sweep()]
     results = score_tokens_by(files, selection, settings, invalid, destination)
     records = [{"recipe": row["recipe"]} | row for result in results for row in result.rows]
-    _write_objectives(results, records, destination)
+    write_objectives(results, records, destination)
 
 
 @app.command()

@@ -167,6 +167,18 @@ def write_rows(table: "pa.Table", destination: Destination, screen: Screen) -> N
     write_result(destination, lambda sink, stream: write_table(table, destination.format, sink, stream=stream), screen)
 
 
+def write_objectives(results: list["Objective"], records: list[dict[str, Any]], destination: Destination) -> None:
+    """Send figures, a record each, to their destination; `results` are what they were made of."""
+    from olmorl_cli.rollouts.writer import write_records
+
+    def screen(console: "Console") -> Iterator["RenderableType"]:
+        from olmorl_cli.display.screens import objective_screen
+
+        return objective_screen(results, console)
+
+    write_result(destination, lambda sink, stream: write_records(records, destination.format, sink, stream=stream), screen)
+
+
 def write_sums(result: "Objective", destination: Destination) -> None:
     """Send what each answer's tokens add up to, one row an answer, to its destination."""
     from olmorl_cli.results import sums_table
