@@ -370,6 +370,8 @@ def sample(
     from olmorl_cli.rollouts.writer import write_batches
     from olmorl_cli.sample import SCHEMA, Shape, sample_batches
 
+    if not output:  # some versions of the parser let it be left out
+        raise UsageError("sample writes to a file: add -o FILE.parquet")
     shape = Shape(
         steps=parse_count("--steps", steps),
         prompts=parse_count("--prompts", prompts),

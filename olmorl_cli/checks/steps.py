@@ -46,8 +46,10 @@ def signal_thin(e: Evidence) -> Finding:
         return not_available(code, "no group has signal")
     mass = exact_sums(np.where(e.kept, np.abs(e.advantages), 0.0), e.groups, groups.size)[groups]
     step = e.step_of_group[groups]
-    total, squares = exact_sums(mass, step, e.step_number), exact_sums(mass * mass, step, e.step_number)
-    effective = np.divide(total * total, squares, out=np.zeros(e.step_number), where=squares > 0.0)
+    with np.errstate(over="ignore"):
+        total, squares = exact_sums(mass, step, e.step_number), exact_sums(mass * mass, step, e.step_number)
+    with np.errstate(over="ignore", invalid="ignore"):
+        effective = np.divide(total * total, squares, out=np.zeros(e.step_number), where=squares > 0.0)
     thin = np.flatnonzero(effective < LEAST_GROUPS)
     share, alone = thin.size / e.step_number, int(_carried_by_one(e).sum())
     kept = np.bincount(step, minlength=e.step_number)
