@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import numpy as np
+
 from olmorl_cli.checks import groups, steps, texts, tokens
 from olmorl_cli.checks.evidence import Evidence
 from olmorl_cli.checks.finding import CODES, Finding, not_available
@@ -27,7 +29,8 @@ def findings_of(evidence: Evidence) -> list[Finding]:
     """What every check says, in the order of `CODES`."""
     if not evidence.groups.size:
         return nothing_of("there is no answer")
-    return [CHECKS[code](evidence) for code in CODES]
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        return [CHECKS[code](evidence) for code in CODES]
 
 
 def nothing_of(why: str) -> list[Finding]:

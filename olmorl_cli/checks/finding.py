@@ -71,9 +71,14 @@ def found(
     where: dict[str, list[Any]] | None = None,
     severity: str | None = None,
 ) -> Finding:
-    """What a check says that had what it needs; what lies behind it, and what to do, are said where it fires."""
+    """What a check says that had what it needs; what lies behind it, and what to do, are said where it fires.
+
+    A value that is NaN has come out of an overflow: the check can say nothing then.
+    """
+    if value is not None and value != value:
+        return not_available(code, "its figures overflow", "Scale the rewards down")
     state = States.FIRED if fires else States.PASSED
-    number = None if value is None or value != value else float(value)
+    number = None if value is None else float(value)
     severity = severity or SEVERITIES[code]
     return Finding(code, state, severity, number, n, where or {} if fires else {}, message, action if fires else "")
 

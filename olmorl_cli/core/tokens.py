@@ -142,8 +142,7 @@ class TokenSums:
     @classmethod
     def empty(cls, terms: Sequence[Terms], sampler: bool) -> "TokenSums":
         """The sums of no answers."""
-        no_sampler = SamplerSums.empty(0) if sampler else None
-        nothing = np.zeros(0, dtype=np.int64)
+        nothing, no_sampler = np.zeros(0, dtype=np.int64), SamplerSums.empty(0) if sampler else None
         return cls(nothing, {each: TermSums.empty(0) for each in terms}, no_sampler, nothing)
 
     @classmethod

@@ -178,6 +178,6 @@ def cut_flags(array: pa.Array) -> BoolArray:
     if types.is_boolean(array.type):
         array = array.fill_null(False)
         return np.asarray(array.to_numpy(zero_copy_only=False), dtype=np.bool_)
-    words = pc.utf8_lower(pc.utf8_trim_whitespace(array.cast(pa.large_string())))
+    words = pc.ascii_lower(pc.ascii_trim_whitespace(array.cast(pa.large_string())))  # which need not be valid UTF-8
     flags: BoolArray = pc.is_in(words, value_set=pa.array(CUT_WORDS, pa.large_string())).to_numpy(zero_copy_only=False)
     return flags

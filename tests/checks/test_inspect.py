@@ -123,6 +123,22 @@ def test_chats_and_token_ids_are_texts_too() -> None:
     assert (found["value"], found["where"]) == (2 / 8, {"rows": [0, 2, 6, 7]}), "empty answers are the same as well"
 
 
+def test_text_that_is_none_and_rewards_that_overflow_are_judged_as_far_as_they_can_be() -> None:
+    words = pa.Array.from_buffers(
+        pa.string(), 4, [None, pa.array([0, 2, 4, 6, 10], pa.int32()).buffers()[1], pa.py_buffer(b"\xff\xfeab\xff\xfecut ")]
+    )
+    table = {"prompt_id": ["a", "a", "a", "b"], "finish_reason": words, "completion": words}
+    kit.write("w.parquet", pa.table({**table, "reward": [1.0, 0.0, 1.0, 0.0]}))
+    huge = {"reward": [1e308, -1e308, 1e308, 0.0], "format_reward": [1e308, -1e308, 1e308, 0.0]}
+    kit.write("h.parquet", pa.table({"prompt_id": ["a", "a", "b", "b"], **huge}))
+    texts, large = kit.run_in_turn([("inspect", "w.parquet"), ("inspect", "h.parquet")])
+    assert (texts.err, large.err) == ("", "")
+    assert checks(texts)["duplicates"]["value"] == 1 / 4
+    assert checks(texts)["truncated"]["value"] == 0.0
+    assert checks(large)["components"]["state"] == "not_available"
+    assert checks(large)["components"]["message"] == "its figures overflow"
+
+
 def test_a_reference_answer_is_no_answer() -> None:
     """`answer` is the right one in many files: the same throughout each group."""
     found = inspected(kit.write("r.parquet", answer=["1", "2", "1", "2", "3", "3", "4", "4"]))
