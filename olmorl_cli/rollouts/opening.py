@@ -41,6 +41,8 @@ from olmorl_cli.rollouts.sources import Source, allow_open_files, find_sources
 OPTIONAL = frozenset({"step", "mask", "logp_sampler", "answer"})
 """Roles that an input need not have."""
 NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,2})?")
+DEEPEST = 16
+"""Structs inside each other in which a path to a role's column is looked for."""
 MAY_LACK = frozenset({"logp_sampler"})
 """Roles whose column single files may lack: there it is null."""
 
@@ -342,16 +344,16 @@ def _fields_inside(role: Role, schema: pa.Schema) -> list[str]:
     """Dotted paths into structs, and lists of them, whose ends could play the role by name and type; best first."""
     found: list[tuple[int, str]] = []
 
-    def look(path: str, kind: pa.DataType) -> None:
+    def look(path: str, kind: pa.DataType, depth: int = 0) -> None:
         inner = storage_type(kind)
         while is_list(inner):
             inner = storage_type(inner.value_type)
-        for each in inner if types.is_struct(inner) else ():
+        for each in inner if types.is_struct(inner) and depth < DEEPEST else ():
             name = f"{path}.{each.name}"
             column = resolve(name, schema)
             if each.name in role.names and column is not None and role.fits(type_of(column, schema)):
                 found.append((role.names.index(each.name), name))
-            look(name, each.type)
+            look(name, each.type, depth + 1)
 
     for top in schema:
         look(top.name, top.type)
