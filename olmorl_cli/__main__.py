@@ -64,12 +64,17 @@ def _run(arguments: Sequence[str]) -> int:
         if type(error).__name__ == "Abort" or isinstance(error.__cause__, KeyboardInterrupt):
             return ExitCode.INTERRUPTED
         _show_traceback(arguments)
-        message = _usage_message(error)
-        if message is None:
-            said = " ".join(str(error).split())
-            message = f"{type(error).__name__}: {said}. This is a fault of olmorl; --debug shows where"
+        message = _usage_message(error) or _fault(error)
         print_error(f"olmorl: error: {message}")
         return ExitCode.FAILED
+
+
+def _fault(error: Exception) -> str:
+    """What is said of an error that nobody foresaw."""
+    said = " ".join(str(error).split())
+    if type(error).__module__.startswith("pyarrow."):
+        return f"a column is of a type, or has a value, that cannot be worked on: {said}. Write it as another type"
+    return f"{type(error).__name__}: {said}. This is a fault of olmorl; --debug shows where"
 
 
 def _usage_message(error: Exception) -> str | None:

@@ -244,7 +244,7 @@ def compare(
     """
     selection, destination = selection_of(context.params), destination_of(context.params)
     overrides = Overrides.of(context.params)
-    settings = [each.over(name) for name in recipe or COMPARED for each in overrides.sweep()]
+    settings = overrides.swept(recipe or COMPARED)
     results = score_tokens_by(files, selection, settings, invalid, destination)
     records = [{"recipe": row["recipe"]} | row for result in results for row in result.rows]
     write_objectives(results, records, destination)

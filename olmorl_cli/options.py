@@ -389,6 +389,18 @@ class Overrides:
                 swept = [dataclasses.replace(each, **{field: value}) for each in swept for value in listed.split(",")]
         return swept
 
+    def swept(self, names: Sequence[str]) -> list["Recipe"]:
+        """Every recipe with each of the listed values over it; one of several caps is part of its name."""
+        recipes = []
+        for name in names:
+            for each in self.sweep():
+                recipe = each.over(name)
+                several = self.sampler_cap is not None and "," in self.sampler_cap
+                recipes.append(
+                    dataclasses.replace(recipe, name=f"{recipe.name} cap {each.sampler_cap}") if several else recipe
+                )
+        return recipes
+
     def over(self, name: str) -> "Recipe":
         """The recipe called `name` with these options over it."""
         from olmorl_cli.recipe_files import recipe_of

@@ -34,12 +34,14 @@ class Destination:
         output: path of the file, None for standard output.
         problems: path of the file that takes the problems of the data, None for none.
         quiet: no notes.
+        recipes: names of recipes, some of them files that are read.
     """
 
     format: str
     output: str | None
     problems: str | None
     quiet: bool
+    recipes: tuple[str, ...] = ()
 
     @property
     def whole(self) -> bool:
@@ -54,6 +56,9 @@ class Destination:
         """
         from olmorl_cli.rollouts.target import check_target, same_target
 
+        for path in (self.output, self.problems):
+            if path is not None and any(same_target(path, recipe) for recipe in self.recipes if os.path.exists(recipe)):
+                raise UsageError(f"{path}: it is an input, the recipe. Write to another file")
         check_target(self.output, inputs)
         if self.problems is not None:
             check_target(self.problems, inputs, "--problems")
@@ -81,7 +86,9 @@ def destination_of(parameters: Mapping[str, Any]) -> Destination:
     chosen = format_of(file, format) if file else format or ("table" if terminal else "jsonl")
     if terminal and chosen in ("parquet", "arrow"):
         raise UsageError(f"--format {chosen} is not for a terminal. Write to a file with -o, or into a pipe")
-    return Destination(chosen, output, problems, parameters["quiet"])
+    named = parameters.get("recipe") or ()
+    recipes = (named,) if isinstance(named, str) else tuple(named)
+    return Destination(chosen, output, problems, parameters["quiet"], recipes)
 
 
 def _check_problems_file(path: str | None) -> None:

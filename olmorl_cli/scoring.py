@@ -272,6 +272,9 @@ def _plain(value: Any) -> int | float | None:
 
 def _objective_notes(figures: Figures, values: dict[str, Any], by: str | None) -> list[str]:
     notes = bounds_notes(figures.recipe)
+    unweighted = int(figures.totals.counted("unweighted").sum())
+    if figures.recipe.sampler_mode != "none" and unweighted:
+        notes.append(f"{unweighted} answers have no sampler log-probs, so the sampler's weight is 1 for their tokens")
     objective, without = values["objective"], figures.totals.counted("counted") == 0
     if without.any():
         why = "no real token" if not values["tokens"].any() else "no group with signal has a real token"

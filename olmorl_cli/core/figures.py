@@ -78,6 +78,8 @@ class Figures:
         self._count("below", terms.below, counted & (part.advantages < 0.0), part)
         self._count("above", terms.above, counted & (part.advantages > 0.0), part)
         self._count("changed", terms.below + terms.above, counted & (part.advantages != 0.0), part)
+        if sums.sampler is not None:
+            self._count("unweighted", (sums.sampler.tokens == 0) & (tokens > 0), counted, part)
         self._count("cut", terms.cut, counted, part)
         self._note_infinite(values["terms"], counted, part.first)
         self._gather(terms, sums.sampler, at["counted"], part.batches)

@@ -1,5 +1,6 @@
 """Files of each kind, opened: their schema, and their rows in batches of the columns asked for."""
 
+import errno
 import itertools
 import os
 from abc import ABC, abstractmethod
@@ -83,6 +84,10 @@ def reading(name: str) -> Iterator[None]:
     except MemoryError:
         raise
     except READ_ERRORS as error:
+        if isinstance(error, OSError) and error.errno == errno.EMFILE:
+            raise InputError(
+                f"{name}: too many files are open. Raise the limit (ulimit -n), or put the rows into fewer"
+            ) from error
         raise InputError(f"{name}: cannot be read: {one_line(error)}. Check that it is whole, or write it anew") from error
 
 

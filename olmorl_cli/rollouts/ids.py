@@ -34,9 +34,10 @@ class Codes:
     values: pa.Array
     null: BoolArray | None = None
 
-    def value(self, row: int) -> object:
-        """The id of a row."""
-        return self.values[int(self.codes[row])].as_py()
+    def value(self, row: int) -> str:
+        """The id of a row, as results write it."""
+        text: str | None = plain_texts(self.values.slice(int(self.codes[row]), 1))[0].as_py()
+        return "null" if text is None else text
 
 
 def first_rows(codes: IntArray, number: int) -> IntArray:

@@ -80,7 +80,7 @@ class _Side:
     """The key columns of one side's files; its files and rows are counted `after` those of the other."""
 
     def __init__(self, files: Sequence[DataFile], on: Sequence[str], after: "_Side | None" = None) -> None:
-        self.files = files
+        self.files, self.on = files, on
         self.row = "an answer" if after is None else "a joined row"
         self.number: int = 0 if after is None else len(after.files)
         self.start: int = 0 if after is None else after.rows
@@ -119,8 +119,12 @@ class _Side:
             own, first = rows[files == number], int(self.first_rows[number])
             named = own[:MOST_PLACES].tolist()
             details = ["" if detail is None else detail(self.start + row) for row in named]
-            places = [Place(self.number + number, row - first, detail=d) for row, d in zip(named, details, strict=True)]
-            problems.add(code, message, action, file=self.files[number].name, places=places, count=own.size)
+            places = [
+                Place(self.number + number, row - first, detail=d, value=d.strip(" ()") or "null")
+                for row, d in zip(named, details, strict=True)
+            ]
+            name = self.files[number].name
+            problems.add(code, message, action, file=name, places=places, count=own.size, column=", ".join(self.on))
 
 
 def _encoded(key: str, main: _Side, other: _Side, number: int) -> Codes:
@@ -144,6 +148,5 @@ def _again(codes: IntArray, null: BoolArray, number: int) -> BoolArray:
 
 def _described(on: Sequence[str], ids: Sequence[Codes], row: int) -> str:
     """A row's key for a message."""
-    values = (each.values[int(each.codes[row])].as_py() for each in ids)
-    texts = (f"{key} {value}" for key, value in zip(on, values, strict=True))
+    texts = (f"{key} {each.value(row)}" for key, each in zip(on, ids, strict=True))
     return " (" + ", ".join(text if len(text) <= _LONGEST else text[:_LONGEST] + "..." for text in texts) + ")"
