@@ -23,7 +23,7 @@ from olmorl_cli.output import (
     write_tokens,
     write_top,
 )
-from olmorl_cli.running import report_input, score_input, score_tokens_by
+from olmorl_cli.running import refuse_together, report_input, score_input, score_tokens_by
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -180,9 +180,9 @@ def objective(
     """
     from olmorl_cli.results import changes_advantages
 
-    if per_token and (per_answer or by is not None):
-        other = "--per-answer" if per_answer else "--by"
-        raise UsageError(f"--per-token and {other} exclude each other: ask for one of them")
+    refuse_together(
+        {"--per-token": per_token, "--per-answer": per_answer, "--by": by is not None, "--diagnostics": diagnostics}
+    )
     selection, destination = selection_of(context.params), destination_of(context.params)
     settings = Overrides.of(context.params).over(recipe)
     own = normalize_std is None and not changes_advantages(settings)

@@ -77,6 +77,7 @@ def destination_of(parameters: Mapping[str, Any]) -> Destination:
     from olmorl_cli.rollouts.target import FORMATS, format_of
 
     format, output, problems = (parameters[name] for name in ("format", "output", "problems"))
+    output = None if output == "-" else output
     if format is not None:
         parse_choice("--format", format, FORMATS)
     _check_problems_file(problems)
@@ -94,6 +95,8 @@ def destination_of(parameters: Mapping[str, Any]) -> Destination:
 def _check_problems_file(path: str | None) -> None:
     from olmorl_cli.rollouts.target import SUFFIXES
 
+    if path == "-":
+        raise UsageError("--problems takes a file, got -: standard output is for the result")
     if path is not None and SUFFIXES.get(os.path.splitext(path)[1].lower(), "jsonl") != "jsonl":
         raise UsageError(f"{path}: problems are written as JSON Lines. Call the file NAME.jsonl")
 

@@ -1,6 +1,6 @@
 """What the scoring commands have in common: the input is opened, the destination checked, what is wrong gathered."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from olmorl_cli.errors import UsageError
@@ -11,6 +11,17 @@ if TYPE_CHECKING:
     from olmorl_cli.core.recipes import Recipe
     from olmorl_cli.rollouts.rollouts import Selection
     from olmorl_cli.scoring import Objective, ScoredAnswers
+
+
+def refuse_together(asked: Mapping[str, bool]) -> None:
+    """Refuse two forms of the objective at once: rows of answers or tokens have no figures of batches.
+
+    Raises:
+        UsageError: two of the options `asked` for do not go together.
+    """
+    given = [option for option, is_given in asked.items() if is_given]
+    if len(given) > 1 and given[0].startswith("--per"):
+        raise UsageError(f"{given[0]} and {given[1]} exclude each other: ask for one of them")
 
 
 def score_input(

@@ -48,3 +48,24 @@ def test_answers_without_a_sampler_under_its_correction_are_counted(lines: str) 
 def test_several_caps_are_told_apart(lines: str) -> None:
     rows = kit.run("compare", lines, "--recipe", "olmorl", "--sampler-cap", "1.1,2").rows
     assert [row["recipe"] for row in rows] == ["olmorl cap 1.1", "olmorl cap 2"]
+
+
+def test_a_dash_is_standard_output(lines: str, folder: Path) -> None:
+    assert kit.run("objective", lines, "-o", "-").out == kit.run("objective", lines).out
+    assert "--problems takes a file" in kit.run("objective", lines, "--problems", "-").err
+    assert not (folder / "-").exists()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("--per-token", "--per-answer"),
+        ("--per-token", "--diagnostics"),
+        ("--per-answer", "--diagnostics"),
+        ("--per-token", "--by"),
+    ],
+)
+def test_forms_of_the_objective_exclude_each_other(lines: str, one: str, other: str) -> None:
+    done = kit.run("objective", lines, other, *(["step"] if other == "--by" else []), one)
+    assert (done.code, done.out) == (2, b"")
+    assert f"{one} and {other} exclude each other" in done.err
