@@ -301,6 +301,10 @@ def _one_row_an_answer(file: DataFile, choices: Mapping[str, Choice]) -> DataFil
             column = resolve(name, file.schema)
             if column is not None and ROLES[role].lists_answers(name, type_of(column, file.schema)):
                 listed[name] = column
+    for each in ROLES.values():  # what is passed through is to be scored further
+        for name in candidates(each, file.schema.names) if each.opens else ():
+            if name not in listed and each.lists_answers(name, file.schema.field(name).type):
+                listed[name] = Column(name, name)
     return ExplodedFile(file, rewards, list(listed.values()))
 
 

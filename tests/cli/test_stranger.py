@@ -69,3 +69,17 @@ def test_forms_of_the_objective_exclude_each_other(lines: str, one: str, other: 
     done = kit.run("objective", lines, other, *(["step"] if other == "--by" else []), one)
     assert (done.code, done.out) == (2, b"")
     assert f"{one} and {other} exclude each other" in done.err
+
+
+def test_answers_of_prompt_rows_can_be_scored_further(folder: Path) -> None:
+    """The lists of the rows are opened, whether or not the advantages need them."""
+    lists = pa.array([[[-0.1, -0.2], [-0.3]], [[-0.5], [-0.4, -0.6]]], pa.list_(pa.list_(pa.float64())))
+    old = pa.array([[[-0.3, -0.2], [-0.1]], [[-0.5], [-0.9, -0.6]]], pa.list_(pa.list_(pa.float64())))
+    rewards = pa.array([[1.0, 0.0], [0.0, 1.0]], pa.list_(pa.float64()))
+    kit.write(
+        "r.parquet", pa.table({"prompt_id": ["a", "b"], "rewards": rewards, "new_logprobs": lists, "old_logprobs": old})
+    )
+    kit.run("advantages", "r.parquet", "-o", "a.parquet")
+    first, then = kit.run("objective", "r.parquet").row, kit.run("objective", "a.parquet").row
+    assert then["objective"] == first["objective"]
+    assert then["tokens"] == first["tokens"] == 6
