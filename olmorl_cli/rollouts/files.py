@@ -54,6 +54,10 @@ class DataFile(ABC):
         self.name = source.name
         self.schema = schema
 
+    def called(self, top: str, name: str) -> str:  # noqa: ARG002
+        """How messages call the column `name`, which lies in the top-level column `top`."""
+        return name
+
     @abstractmethod
     def fragments(self, number: int) -> list[Fragment]:
         """The file cut into fragments, in order; `number` is the file's place in the input."""

@@ -34,6 +34,9 @@ class JoinedFile(DataFile):
         """Whether the top-level column comes from the joined files."""
         return name in self._pairing.schema.names
 
+    def called(self, top: str, name: str) -> str:
+        return f"{name} (of {self._pairing.name})" if self.adds(top) else name
+
     def fragments(self, number: int) -> list[Fragment]:
         if number not in self._fragments:  # to count a prompt's answers is work
             self._fragments[number] = self.unwidened.fragments(number)

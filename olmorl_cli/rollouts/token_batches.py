@@ -121,6 +121,9 @@ class _Batch:
         roles = [role for role in self.columns.logps if role != "logp_sampler" or self.columns.sampler_required]
         return roles or ["logp_sampler"]
 
+    def _called(self, column: Column) -> str:
+        return self.file.called(column.top, column.name)
+
     def blocks(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Tokens]]:
         """The batch's real tokens, block by block; nothing where errors (now among the problems) leave nothing to score."""
         logps = {role: lists_of(column_of(batch, column)) for role, column in self.columns.logps.items()}
@@ -201,7 +204,7 @@ class _Batch:
                 array = np.where(np.repeat(block.has_sampler, np.diff(offsets)), array, array.dtype.type(0))
             if array.size == 0 or (-np.inf < array.min() and array.max() <= MOST_LOGP):
                 continue  # NaN compares false
-            name = f"{self.columns.logps[role].name}, the {role},"
+            name = f"{self._called(self.columns.logps[role])}, the {role},"
             nothing = np.zeros(array.size, dtype=np.bool_) if null is None else null
             for code, said, where in (
                 ("null", "is null", nothing),
@@ -248,7 +251,7 @@ class _Batch:
                 action = "Such answers have no tokens" if self.severity == "note" else action
                 self._report_rows(
                     f"null_list_{role}",
-                    f"{names[role]}, the {role}, is a null list",
+                    f"{self._called(self.columns.logps[role])}, the {role}, is a null list",
                     action,
                     null,
                     names[role],

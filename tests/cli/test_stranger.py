@@ -83,3 +83,13 @@ def test_answers_of_prompt_rows_can_be_scored_further(folder: Path) -> None:
     first, then = kit.run("objective", "r.parquet").row, kit.run("objective", "a.parquet").row
     assert then["objective"] == first["objective"]
     assert then["tokens"] == first["tokens"] == 6
+
+
+def test_faults_of_joined_columns_name_their_file(folder: Path) -> None:
+    """The rows are the input's, the column is not."""
+    kit.write("r.parquet", pa.table({"k": [1, 2], "prompt_id": [0, 0], "reward": [0.0, 1.0]}))
+    lists = pa.array([[-0.1], [-0.2]], pa.list_(pa.float64()))
+    kit.write("j.parquet", pa.table({"k": [1, 2], "logp_new": lists, "logp_old": pa.array([[-0.1], None], lists.type)}))
+    done = kit.run("objective", "r.parquet", "--join", "j.parquet", "--on", "k")
+    assert done.code == 1
+    assert "r.parquet: logp_old (of j.parquet), the logp_old, is a null list, row 1" in done.err
