@@ -53,10 +53,13 @@ def signal_thin(e: Evidence) -> Finding:
     thin = np.flatnonzero(effective < LEAST_GROUPS)
     share, alone = thin.size / e.step_number, int(_carried_by_one(e).sum())
     kept = np.bincount(step, minlength=e.step_number)
+    steps = e.steps_called(thin)
+    named = f" ({listed(steps, len(steps), 10)})" if steps else ""
     message = (
         f"{percent(share)} of {e.step_number} steps rest on fewer than {LEAST_GROUPS:g} effective groups (limit"
-        f" {percent(MOST_THIN)}); the median step has {np.median(kept):g} kept groups, worth {np.median(effective):.1f} by"
-        f" their sums of |advantage|; {alone} of {mass.size} kept groups are carried by one answer"
+        f" {percent(MOST_THIN)}){named}; the median step has {np.median(kept):g} kept groups, worth"
+        f" {np.median(effective):.1f} by their sums of |advantage|; {alone} of {mass.size} kept groups are carried by one"
+        " answer"
     )
     action = "Take more prompts a step, or more answers a prompt"
     return found(code, share > MOST_THIN, share, e.step_number, message, action, where={"steps": e.steps_called(thin)})

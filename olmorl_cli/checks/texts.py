@@ -57,14 +57,19 @@ def truncated(e: Evidence) -> Finding:
     message = f"{percent(share)} of {answers} answers were cut off, by {e.cut.name} (limit {percent(MOST_CUT)})"
     severity = "warning"
     scored = cut & ~np.isnan(e.advantages)
+    live = scored & e.kept
     if scored.any():
-        mean = float(exact_means(e.advantages[scored], int(scored.sum()))[0])
-        message += f"; their mean advantage is {mean:.3g}"
+        message += f"; {int(scored.sum() - live.sum())} of them are in groups without signal"
+    if live.any():
+        mean = float(exact_means(e.advantages[live], int(live.sum()))[0])
+        message += f", the mean advantage of the others is {mean:.3g}"
     if number and e.sums is not None:
         real = int((e.sums.tokens[cut] > 0).sum())
-        message += f"; {number - real} of them are masked wholly"
+        message += f"; {number - real} are masked wholly"
         severity = "warning" if real else "note"
     action = "Allow longer answers, or mask those that were cut off, so that a missing end is not taught as a mistake"
+    if 2 * int(live.sum()) < int(scored.sum()):
+        action = "Allow longer answers, or leave out prompts that do not fit: most of these answers teach nothing"
     rows = np.flatnonzero(cut)
     return found(
         code, share > MOST_CUT, share, answers, message, action, where={"rows": rows[:5].tolist()}, severity=severity
