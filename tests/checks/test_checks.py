@@ -255,7 +255,9 @@ def test_cut_answers_that_are_masked_are_a_note() -> None:
     masked = replace(evidence.sums, tokens=np.where(run.cut > 0, 0, run.lengths))
     finding = found(replace(evidence, sums=masked), "truncated")
     assert (finding.severity, finding.fired) == ("note", True)
-    assert f"{int(run.cut.sum())} of them are masked wholly" in finding.message
+    in_dead = int((run.cut.astype(bool) & ~evidence.kept).sum())
+    assert f"{in_dead} of them are in groups without signal" in finding.message
+    assert f"{int(run.cut.sum())} are masked wholly" in finding.message
 
 
 def test_one_answer_with_two_rewards_is_a_noisy_verifier() -> None:
