@@ -1,5 +1,6 @@
 """`advantages --top N`: the answers of greatest |advantage| x tokens, in every format; and what tables draw at any width."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,7 +83,7 @@ def test_files_of_prompts_and_chats_have_texts_too() -> None:
         ),
     )
     chats, prompts = kit.run_in_turn([("advantages", name, "--top", "1") for name in ("c.parquet", "p.parquet")])
-    assert chats.row["text"] == '[{"role": "assistant", "content": "x"}]'
+    assert json.loads(chats.row["text"]) == [{"role": "assistant", "content": "x"}]
     assert (prompts.row["row"], prompts.row["text"]) == (3, "w")
 
 
