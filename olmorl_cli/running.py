@@ -24,6 +24,15 @@ def refuse_together(asked: Mapping[str, bool]) -> None:
         raise UsageError(f"{given[0]} and {given[1]} exclude each other: ask for one of them")
 
 
+def _skips(invalid: str) -> bool:
+    """Whether --invalid leaves out what cannot be scored.
+
+    Raises:
+        UsageError: it has another value.
+    """
+    return parse_choice("--invalid", invalid, ("error", "skip")) == "skip"
+
+
 def score_input(
     files: list[str] | None,
     selection: "Selection",
@@ -36,7 +45,7 @@ def score_input(
     from olmorl_cli.rollouts.opening import open_rollouts
     from olmorl_cli.scoring import score_answers
 
-    skip = parse_choice("--invalid", invalid, ("error", "skip")) == "skip"
+    skip = _skips(invalid)
     needs = {"group", "step", "reward", "answer"} | ({"advantage"} if selection.of("advantage") else set())
     needs |= {"mask"} if mask else set()
     with problems_to(destination) as found:
@@ -64,7 +73,7 @@ def score_tokens_by(
     from olmorl_cli.rollouts.opening import OPTIONAL, open_rollouts
     from olmorl_cli.scoring import RESULT_KEYS, score_objective
 
-    skip = parse_choice("--invalid", invalid, ("error", "skip")) == "skip"
+    skip = _skips(invalid)
     required = frozenset[str]().union(*(recipe.needs for recipe in recipes))
     needs = {"group", "step", "reward", "answer", "mask", "logp_old", "logp_sampler", *required}
     if own_advantages or selection.of("advantage"):
@@ -103,7 +112,7 @@ def report_input(
     from olmorl_cli.report.page import page_of
     from olmorl_cli.rollouts.opening import OPTIONAL, open_rollouts
 
-    skip = parse_choice("--invalid", invalid, ("error", "skip")) == "skip"
+    skip = _skips(invalid)
     logps = {"logp_new", "logp_old", "logp_sampler", *recipe.needs}
     needs = {"group", "step", "reward", "answer", "mask", *logps}
     if own_advantages or selection.of("advantage"):

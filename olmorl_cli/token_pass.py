@@ -219,12 +219,13 @@ def score_tokens(rollouts: Rollouts, plan: Plan, progress: Progress | None = Non
     pa.default_memory_pool().release_unused()  # what the answers were read into
     whole = plan.figures(plan.partition.batches, plan.partition.batch_of_group.size)
     problems, kept = Problems(), [TokenSums.empty(plan.terms, sampler)] if plan.keep_sums else []
-    count, equal, mismatch = 0, True, Mismatch()
+    count, equal, sound, mismatch = 0, True, True, Mismatch()
     for fragment, (part, wrong, sums) in zip(rollouts.fragments, rollouts.map(work), strict=True):
         problems.merge(wrong)
         count += part.tokens
         equal = equal and part.old_equals_new
-        if plan.examine or not problems.errors:
+        sound = sound and not wrong.errors
+        if plan.examine or sound:
             part.add_to(whole)
             mismatch.merge(part.mismatch)
             kept += sums

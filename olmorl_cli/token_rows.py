@@ -13,7 +13,7 @@ from olmorl_cli.core.sums import FloatArray
 from olmorl_cli.core.tokens import Tokens
 from olmorl_cli.errors import Problems
 from olmorl_cli.results import id_columns
-from olmorl_cli.rollouts.parallel import in_order
+from olmorl_cli.rollouts.parallel import in_order, lots
 from olmorl_cli.rollouts.token_batches import token_blocks, token_columns
 from olmorl_cli.scoring import Objective
 from olmorl_cli.token_pass import Progress
@@ -150,16 +150,8 @@ def _blocks(result: Objective, skip: bool, progress: Progress | None) -> Iterato
 
 def _gathered(schema: pa.Schema, batches: Iterator[pa.RecordBatch], least: int) -> Iterator[pa.RecordBatch]:
     """The rows in batches of at least `least`, but for the last."""
-    held: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        held.append(batch)
-        rows += batch.num_rows
-        if rows >= least:
-            yield _joined(schema, held)
-            held, rows = [], 0
-    if held:
-        yield _joined(schema, held)
+    for lot in lots(batches, lambda batch: batch.num_rows, least):
+        yield _joined(schema, lot)
 
 
 def _joined(schema: pa.Schema, batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -104,31 +104,19 @@ class Aggregation:
         return np.where(tokens > 0, self.totals.over("terms", divisors), np.nan)
 
 
-def aggregate(
-    terms: FloatArray, tokens: IntArray, counted: BoolArray, partition: Partition, how: str, divisor: float | None
-) -> FloatArray:
-    """`Aggregation` of all answers at once: float64 (B,).
-
-    Args:
-        terms, tokens: (N,), as `Aggregation.add`.
-        counted: bool (N,), the answers that take part.
-        partition: their groups and batches.
-        how, divisor: as `Aggregation`.
-    """
-    whole = Aggregation(how, divisor, partition.batches, partition.batch_of_group.size)
-    groups = partition.groups[counted]
-    batches = None if partition.batches == 1 else partition.batch_of_group[groups]
-    whole.add(terms[counted], tokens[counted], groups, batches)
-    return whole.values(partition.batch_of_group)
-
-
 def answer_weights(
     tokens: IntArray, counted: BoolArray, partition: Partition, aggregation: str, divisor: float | None
 ) -> FloatArray:
-    """Derivative of `aggregate`, whose args these are, by each answer's sum of terms, float64 (N,).
+    """Derivative of an `Aggregation` by each answer's sum of terms, float64 (N,).
 
     Every aggregation is linear: Σ weight · terms over a batch's answers is its value. 0 for an answer that is not counted,
     or has no real token.
+
+    Args:
+        tokens: int (N,), real tokens of each answer.
+        counted: bool (N,), the answers that take part.
+        partition: their groups and batches.
+        aggregation, divisor: as `Aggregation`.
     """
     used = counted & (tokens > 0)
     batches, groups = partition.answers, partition.groups

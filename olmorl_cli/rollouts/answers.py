@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from olmorl_cli.errors import MOST_PLACES, InputError, Place, Problems, text_of
-from olmorl_cli.rollouts.arrays import BoolArray, IntArray, column_of, numbers_of
+from olmorl_cli.rollouts.arrays import BoolArray, IntArray, column_of, numbers_of, rows_by_file
 from olmorl_cli.rollouts.exploded import ROW
 from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.hashes import all_differ, hashes_of
@@ -43,6 +43,13 @@ _KINDS: Mapping[str, Callable[[pa.Array], Any]] = {
 
 FILE_SCOPED = ("_idx", "_index")
 """Endings of group ids that start again in every file."""
+
+
+def is_file_scoped(name: str) -> bool:
+    """Whether the values of a group column start again in every file."""
+    return name == ROW or name.endswith(FILE_SCOPED)
+
+
 ANSWER_BYTES = 32
 """Memory that an answer takes at the very least: its group, its reward, its advantage and what they are made of."""
 
@@ -182,7 +189,7 @@ class _Reading:
         names = self.rollouts.choices["group"].columns
         ids = [self._ids("group", number) for number in range(len(names))]
         keys = ids if steps is None else [*ids, steps]
-        if any(name == ROW or name.endswith(FILE_SCOPED) for name in names):
+        if any(is_file_scoped(name) for name in names):
             bounds = self._file_bounds()
             if bounds.size > 2:
                 files = np.repeat(np.arange(bounds.size - 1), np.diff(bounds))
@@ -283,11 +290,9 @@ class _Reading:
 
         `value` gives what stands in `column` in a row of the whole input.
         """
-        rows = np.flatnonzero(wrong)
-        files = np.searchsorted(self.first_row_of_file, rows, side="right") - 1
-        for number in np.unique(files):
-            own, first = rows[files == number], int(self.first_row_of_file[number])
-            places = [Place(int(number), row - first, value=text_of(value(row))) for row in own[:MOST_PLACES].tolist()]
+        for number, own in rows_by_file(wrong, self.first_row_of_file):
+            first = int(self.first_row_of_file[number])
+            places = [Place(number, row - first, value=text_of(value(row))) for row in own[:MOST_PLACES].tolist()]
             name = self.rollouts.files[number].name
             self.problems.add(
                 code, message, action, file=name, places=places, count=own.size, severity=severity, column=column

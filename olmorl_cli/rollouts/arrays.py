@@ -1,5 +1,6 @@
 """Arrow arrays of every layout and type, taken to plain NumPy arrays."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,22 @@ def _field(array: pa.Array, part: str) -> pa.Array:
     offsets = pa.array(np.concatenate(([0], np.cumsum(lists.lengths))), pa.int64())
     null = None if lists.null is None else pa.array(lists.null)
     return pa.LargeListArray.from_arrays(offsets, _field(lists.values, part), mask=null)
+
+
+def rows_by_file(wrong: BoolArray, first_rows: IntArray) -> Iterator[tuple[int, IntArray]]:
+    """The rows where `wrong` (N,) is true, by the file that they lie in; files without one are left out.
+
+    Args:
+        wrong: of all files' rows, one file after another.
+        first_rows: int (files + 1,), where each file begins; the last is N.
+
+    Yields:
+        The file's number, and its rows in ascending order, counted from the first file's first.
+    """
+    rows = np.flatnonzero(wrong)
+    edges = np.searchsorted(rows, first_rows)
+    for number in np.flatnonzero(np.diff(edges)).tolist():
+        yield number, rows[edges[number] : edges[number + 1]]
 
 
 def storage_of(array: pa.Array) -> pa.Array:

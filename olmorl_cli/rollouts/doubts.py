@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from olmorl_cli.errors import InputError
-from olmorl_cli.rollouts.answers import FILE_SCOPED
+from olmorl_cli.rollouts.answers import is_file_scoped
 from olmorl_cli.rollouts.arrays import BoolArray, FloatValues, column_of, lists_of, numbers_of
 from olmorl_cli.rollouts.exploded import ROW, ExplodedFile
 from olmorl_cli.rollouts.files import DataFile, Fragment
@@ -178,7 +178,7 @@ class _Grouping:
         """Codes of the groups that the column tells; None where its values cannot be compared."""
         keys = [name, *([self.step] if self.step else [])]
         codes = [self._codes(key) for key in keys]
-        if len(self.files) > 1 and (name == ROW or name.endswith(FILE_SCOPED)):
+        if len(self.files) > 1 and is_file_scoped(name):
             codes.append(self._codes(None))
         known = [each for each in codes if each is not None]
         same = len({each.codes.size for each in known}) == 1 and len(known) == len(codes)

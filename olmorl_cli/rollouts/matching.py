@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from olmorl_cli.errors import MOST_PLACES, DataError, Place, Problems
-from olmorl_cli.rollouts.arrays import BoolArray, IntArray, column_of
+from olmorl_cli.rollouts.arrays import BoolArray, IntArray, column_of, rows_by_file
 from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.ids import Codes, combine, encode, first_rows, refuse_invalid_texts, refuse_rounded
 from olmorl_cli.rollouts.parallel import in_order
@@ -113,10 +113,8 @@ class _Side:
         detail: Callable[[int], str] | None = None,
     ) -> None:
         """Add a problem for each file with rows where `wrong` is true; `detail` of a row among those of both sides."""
-        rows = np.flatnonzero(wrong)
-        files = np.searchsorted(self.first_rows, rows, side="right") - 1
-        for number in np.unique(files).tolist():
-            own, first = rows[files == number], int(self.first_rows[number])
+        for number, own in rows_by_file(wrong, self.first_rows):
+            first = int(self.first_rows[number])
             named = own[:MOST_PLACES].tolist()
             details = ["" if detail is None else detail(self.start + row) for row in named]
             places = [

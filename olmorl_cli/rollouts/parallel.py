@@ -28,6 +28,20 @@ def memory() -> float:
     return float(sizes[0] * sizes[1]) if sizes and min(sizes) > 0 else float("inf")
 
 
+def lots(items: Iterable[T], size_of: Callable[[T], int], enough: int) -> Iterator[list[T]]:
+    """The items in lots that add up to `enough`, but for what is left at the end."""
+    held: list[T] = []
+    size = 0
+    for item in items:
+        held.append(item)
+        size += size_of(item)
+        if size >= enough:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held
+
+
 def ahead(items: Iterator[T]) -> Iterator[T]:
     """The items, each made in another thread while the one before it is worked on."""
     end = object()

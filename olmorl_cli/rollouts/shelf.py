@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from olmorl_cli.rollouts.arrays import IntArray
+from olmorl_cli.rollouts.parallel import lots
 from olmorl_cli.rollouts.sources import held, keeping, temporary_file
 
 CHUNK_BYTES = 32 << 20
@@ -65,12 +66,5 @@ def _whole(pieces: list[pa.Array], order: IntArray | None) -> pa.Array:
 
 def _chunks(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The same rows in batches of about CHUNK_BYTES."""
-    gathered: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        gathered.append(batch)
-        size += batch.nbytes
-        if size >= CHUNK_BYTES:
-            yield from pa.Table.from_batches(gathered, schema).combine_chunks().to_batches()
-            gathered, size = [], 0
-    yield from pa.Table.from_batches(gathered, schema).combine_chunks().to_batches()
+    for lot in lots(batches, lambda batch: batch.nbytes, CHUNK_BYTES):
+        yield from pa.Table.from_batches(lot, schema).combine_chunks().to_batches()

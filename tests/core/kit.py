@@ -3,6 +3,7 @@
 import numpy as np
 
 from olmorl_cli.core.figures import Figures, Part
+from olmorl_cli.core.objective import Aggregation
 from olmorl_cli.core.tokens import TokenSums
 
 
@@ -14,3 +15,12 @@ def objective(advantages, sums, tokens, counted, partition, recipe):
     part = Part(0, scores, np.ones(counted.size, dtype=bool), partition.groups, batches)
     figures.add(part, TokenSums(tokens, {recipe.terms: sums}))
     return figures.objective("counted", partition.batch_of_group)
+
+
+def aggregate(terms, tokens, counted, partition, how, divisor):
+    """The aggregate of all answers at once, one number a batch."""
+    whole = Aggregation(how, divisor, partition.batches, partition.batch_of_group.size)
+    groups = partition.groups[counted]
+    batches = None if partition.batches == 1 else partition.batch_of_group[groups]
+    whole.add(terms[counted], tokens[counted], groups, batches)
+    return whole.values(partition.batch_of_group)

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from olmorl_cli.core import olmorl_objective
-from olmorl_cli.core.objective import Partition, aggregate
+from olmorl_cli.core.objective import Partition
 from olmorl_cli.core.recipes import CHOICES
 from tests.core import reference
+from tests.core.kit import aggregate
 
 QUICK = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 PADS = [math.nan, math.inf, -math.inf, 1.0, -1e10, 0.0]
