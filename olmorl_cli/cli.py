@@ -8,9 +8,7 @@ import typer
 
 from olmorl_cli import __version__, options
 from olmorl_cli.errors import ExitCode, UsageError
-from olmorl_cli.options import Overrides, Program, parse_count, selection_of
 from olmorl_cli.output import (
-    destination_of,
     page_destination,
     print_error,
     problems_to,
@@ -23,7 +21,10 @@ from olmorl_cli.output import (
     write_tokens,
     write_top,
 )
+from olmorl_cli.program import Program, takes
+from olmorl_cli.request import Request
 from olmorl_cli.running import refuse_together, report_input, score_input, score_tokens_by
+from olmorl_cli.values import Overrides, parse_count
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -43,26 +44,12 @@ app = Program(
 
 
 @app.command()
+@takes(first=[options.ANSWERS], last=[options.INVALID, options.ENGINE, options.RESULT, options.OTHERS])
 def advantages(
     context: typer.Context,
-    files: options.Files = None,
-    join: options.Join = None,
-    on: options.On = None,
-    group: options.Group = None,
-    group_size: options.GroupSize = None,
-    step: options.Step = None,
-    reward: options.Reward = None,
-    advantage: options.Advantage = None,
-    answer: options.Answer = None,
     recipe: options.RecipeName = "olmorl",
     normalize_std: options.NormalizeStd = None,
     top: options.Top = None,
-    invalid: options.Invalid = "error",
-    format: options.Format = None,
-    output: options.Output = None,
-    problems: options.ProblemsFile = None,
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
 ) -> None:
     """Every answer's advantage and kept flag.
 
@@ -72,10 +59,10 @@ def advantages(
     from olmorl_cli.results import answers_table, passed_through, replaced_columns
     from olmorl_cli.rollouts.writer import write_batches, write_table
 
-    selection, destination = selection_of(context.params), destination_of(context.params)
-    settings = Overrides.of(context.params).over(recipe)
+    request, settings = Request.of(context.params), Overrides.of(context.params).over(recipe)
+    destination = request.destination
     number = None if top is None else parse_count("--top", top)
-    scored = score_input(files, selection, settings, invalid, destination, mask=number is not None)
+    scored = score_input(request, settings, mask=number is not None)
     if number is not None:
         write_top(scored, number, destination)
         return
@@ -85,7 +72,7 @@ def advantages(
             write_table(answers_table(scored), destination.format, sink, stream=stream)
             return
         if replaced := replaced_columns(scored):
-            say(quiet, [f"input columns replaced in the output: {', '.join(replaced)}"])
+            say(destination.quiet, [f"input columns replaced in the output: {', '.join(replaced)}"])
         schema, batches = passed_through(scored, dictionaries=stream or destination.format == "parquet")
         write_batches(schema, batches, destination.format, sink, stream=stream)
 
@@ -98,24 +85,10 @@ def advantages(
 
 
 @app.command()
+@takes(first=[options.ANSWERS], last=[options.INVALID, options.ENGINE, options.RESULT, options.OTHERS])
 def groups(
     context: typer.Context,
-    files: options.Files = None,
-    join: options.Join = None,
-    on: options.On = None,
-    group: options.Group = None,
-    group_size: options.GroupSize = None,
-    step: options.Step = None,
-    reward: options.Reward = None,
-    advantage: options.Advantage = None,
-    answer: options.Answer = None,
     recipe: options.RecipeName = "olmorl",
-    invalid: options.Invalid = "error",
-    format: options.Format = None,
-    output: options.Output = None,
-    problems: options.ProblemsFile = None,
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
 ) -> None:
     """Every group's statistics and kept flag.
 
@@ -124,8 +97,8 @@ def groups(
     """
     from olmorl_cli.results import groups_table
 
-    selection, destination = selection_of(context.params), destination_of(context.params)
-    scored = score_input(files, selection, Overrides().over(recipe), invalid, destination)
+    request = Request.of(context.params)
+    scored = score_input(request, Overrides().over(recipe))
     table = groups_table(scored)
 
     def screen(console: "Console") -> Iterator["RenderableType"]:
@@ -133,27 +106,13 @@ def groups(
 
         return groups_screen(scored, table, console)
 
-    write_rows(table, destination, screen)
+    write_rows(table, request.destination, screen)
 
 
 @app.command()
+@takes(first=[options.ANSWERS, options.TOKENS], last=[options.INVALID, options.ENGINE, options.RESULT, options.OTHERS])
 def objective(
     context: typer.Context,
-    files: options.Files = None,
-    join: options.Join = None,
-    on: options.On = None,
-    group: options.Group = None,
-    group_size: options.GroupSize = None,
-    step: options.Step = None,
-    reward: options.Reward = None,
-    advantage: options.Advantage = None,
-    answer: options.Answer = None,
-    logp_new: options.LogpNew = None,
-    logp_old: options.LogpOld = None,
-    logp_sampler: options.LogpSampler = None,
-    logp_ref: options.LogpRef = None,
-    mask: options.Mask = None,
-    accept: options.Accept = None,
     recipe: options.RecipeName = "olmorl",
     normalize_std: options.NormalizeStd = None,
     eps_low: options.EpsLow = None,
@@ -165,12 +124,6 @@ def objective(
     diagnostics: options.Diagnostics = False,
     per_answer: options.PerAnswer = False,
     per_token: options.PerToken = False,
-    invalid: options.Invalid = "error",
-    format: options.Format = None,
-    output: options.Output = None,
-    problems: options.ProblemsFile = None,
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
 ) -> None:
     """The objective and its diagnostics.
 
@@ -183,46 +136,28 @@ def objective(
     refuse_together(
         {"--per-token": per_token, "--per-answer": per_answer, "--by": by is not None, "--diagnostics": diagnostics}
     )
-    selection, destination = selection_of(context.params), destination_of(context.params)
-    settings = Overrides.of(context.params).over(recipe)
+    request, settings = Request.of(context.params), Overrides.of(context.params).over(recipe)
     own = normalize_std is None and not changes_advantages(settings)
     results = score_tokens_by(
-        files,
-        selection,
+        request,
         [settings],
-        invalid,
-        destination,
         by=by,
         own_advantages=own,
         keep_sums=per_answer or per_token,
         diagnose=diagnostics,
     )
     if per_answer:
-        write_sums(results[0], destination)
+        write_sums(results[0], request.destination)
     elif per_token:
-        write_tokens(results[0], invalid == "skip", destination)
+        write_tokens(results[0], request.skip, request.destination)
     else:
-        write_objectives(results, results[0].rows, destination)
+        write_objectives(results, results[0].rows, request.destination)
 
 
 @app.command()
+@takes(first=[options.ANSWERS, options.TOKENS], last=[options.INVALID, options.ENGINE, options.RESULT, options.OTHERS])
 def compare(
     context: typer.Context,
-    files: options.Files = None,
-    join: options.Join = None,
-    on: options.On = None,
-    group: options.Group = None,
-    group_size: options.GroupSize = None,
-    step: options.Step = None,
-    reward: options.Reward = None,
-    advantage: options.Advantage = None,
-    answer: options.Answer = None,
-    logp_new: options.LogpNew = None,
-    logp_old: options.LogpOld = None,
-    logp_sampler: options.LogpSampler = None,
-    logp_ref: options.LogpRef = None,
-    mask: options.Mask = None,
-    accept: options.Accept = None,
     recipe: options.RecipeNames = None,
     normalize_std: options.NormalizeStd = None,
     eps_low: options.EpsLow = None,
@@ -230,51 +165,24 @@ def compare(
     aggregation: options.Aggregation = None,
     sampler_cap: options.SamplerCap = None,
     keep_zero_signal: options.KeepZeroSignal = False,
-    invalid: options.Invalid = "error",
-    format: options.Format = None,
-    output: options.Output = None,
-    problems: options.ProblemsFile = None,
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
 ) -> None:
     """The objective under several recipes, one a row.
 
     The rollouts are read once for all of them. --eps-low, --eps-high and --sampler-cap take several values with commas
     between them: a row each.
     """
-    selection, destination = selection_of(context.params), destination_of(context.params)
-    overrides = Overrides.of(context.params)
-    settings = overrides.swept(recipe or COMPARED)
-    results = score_tokens_by(files, selection, settings, invalid, destination)
+    request, overrides = Request.of(context.params), Overrides.of(context.params)
+    results = score_tokens_by(request, overrides.swept(recipe or COMPARED))
     records = [{"recipe": row["recipe"]} | row for result in results for row in result.rows]
-    write_objectives(results, records, destination)
+    write_objectives(results, records, request.destination)
 
 
 @app.command()
+@takes(first=[options.ANSWERS, options.TOKENS], last=[options.ENGINE, options.RESULT, options.OTHERS])
 def inspect(
     context: typer.Context,
-    files: options.Files = None,
-    join: options.Join = None,
-    on: options.On = None,
-    group: options.Group = None,
-    group_size: options.GroupSize = None,
-    step: options.Step = None,
-    reward: options.Reward = None,
-    advantage: options.Advantage = None,
-    answer: options.Answer = None,
-    logp_new: options.LogpNew = None,
-    logp_old: options.LogpOld = None,
-    logp_sampler: options.LogpSampler = None,
-    logp_ref: options.LogpRef = None,
-    mask: options.Mask = None,
-    accept: options.Accept = None,
     recipe: options.RecipeName = "olmorl",
     fail_on: options.FailOn = None,
-    format: options.Format = None,
-    output: options.Output = None,
-    problems: options.ProblemsFile = None,
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
 ) -> None:
     """What is in the files, and what is wrong with them.
 
@@ -284,15 +192,15 @@ def inspect(
     """
     from olmorl_cli.checks.limits import exceeded, parse_limits
     from olmorl_cli.inspection import ROLES, inspect_rollouts
-    from olmorl_cli.rollouts.opening import OPTIONAL, open_rollouts
+    from olmorl_cli.rollouts.opening import OPTIONAL
     from olmorl_cli.rollouts.writer import write_records
 
-    selection, destination = selection_of(context.params), destination_of(context.params)
-    settings, limits = Overrides().over(recipe), parse_limits(fail_on or ())
+    request, settings, limits = Request.of(context.params), Overrides().over(recipe), parse_limits(fail_on or ())
+    destination = request.destination
     optional = OPTIONAL | {role for role in ROLES if role.startswith("logp")}
     with problems_to(destination) as found:
-        rollouts = open_rollouts(files or (), selection, ROLES, optional, destination.check)
-        with progress_bar(quiet, rollouts.rows) as progress:
+        rollouts = request.opened(ROLES, optional)
+        with progress_bar(destination.quiet, rollouts.rows) as progress:
             inspection = inspect_rollouts(rollouts, progress, settings)
         found.merge(inspection.problems)
 
@@ -304,7 +212,7 @@ def inspect(
     records = [inspection.record]
     write_result(destination, lambda sink, stream: write_records(records, destination.format, sink, stream=stream), screen)
     errors, notes = exceeded(limits, inspection.examination.findings, inspection.name)
-    say(quiet, notes)
+    say(destination.quiet, notes)
     for line in errors:
         print_error(f"olmorl: error: {line}")
     if errors or not inspection.acceptable:
@@ -312,29 +220,11 @@ def inspect(
 
 
 @app.command()
+@takes(first=[options.ANSWERS, options.TOKENS], last=[options.INVALID, options.OTHERS])
 def report(
     context: typer.Context,
     output: Annotated[str, typer.Option("-o", "--output", metavar="FILE.html", help="The page to write.")],
-    files: options.Files = None,
-    join: options.Join = None,
-    on: options.On = None,
-    group: options.Group = None,
-    group_size: options.GroupSize = None,
-    step: options.Step = None,
-    reward: options.Reward = None,
-    advantage: options.Advantage = None,
-    answer: options.Answer = None,
-    logp_new: options.LogpNew = None,
-    logp_old: options.LogpOld = None,
-    logp_sampler: options.LogpSampler = None,
-    logp_ref: options.LogpRef = None,
-    mask: options.Mask = None,
-    accept: options.Accept = None,
     recipe: options.RecipeName = "olmorl",
-    invalid: options.Invalid = "error",
-    problems: options.ProblemsFile = None,
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
 ) -> None:
     """One HTML page of a run, with plots and tables.
 
@@ -344,10 +234,9 @@ def report(
     from olmorl_cli.results import changes_advantages
     from olmorl_cli.rollouts.target import open_target
 
-    destination = page_destination(context.params)
+    request = Request.of(context.params, page_destination(context.params))
     settings = Overrides().over(recipe)
-    own = not changes_advantages(settings)
-    page = report_input(files, selection_of(context.params), settings, invalid, destination, own_advantages=own)
+    page = report_input(request, settings, own_advantages=not changes_advantages(settings))
     with open_target(output, whole=True) as sink:
         sink.write(page.encode())
 

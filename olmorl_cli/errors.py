@@ -51,6 +51,9 @@ class DataError(OlmorlError):
         self.problems = problems
         super().__init__("; ".join(problems.lines()))
 
+    def __reduce__(self) -> tuple[type["DataError"], tuple["Problems"]]:
+        return DataError, (self.problems,)
+
     @property
     def lines(self) -> list[str]:
         return self.problems.lines()

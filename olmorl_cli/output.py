@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from olmorl_cli.errors import DataError, InputError, Problems, UsageError, visible, without_secrets
 from olmorl_cli.interrupts import PuttingBack
+from olmorl_cli.values import parse_choice
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +73,6 @@ def destination_of(parameters: Mapping[str, Any]) -> Destination:
     Raises:
         UsageError: they name none.
     """
-    from olmorl_cli.options import parse_choice
     from olmorl_cli.rollouts.sources import is_uri
     from olmorl_cli.rollouts.target import FORMATS, format_of
 

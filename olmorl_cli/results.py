@@ -191,7 +191,7 @@ def _rows(scored: ScoredAnswers, schema: pa.Schema, whole: pa.Schema) -> Iterato
                 return itertools.chain(held, batches)
         return held
 
-    for fragment, batches in zip(scored.rollouts.fragments, scored.rollouts.map(read), strict=True):
+    for fragment, batches in zip(scored.rollouts.fragments, scored.rollouts.map_here(read), strict=True):
         file = scored.rollouts.files[fragment.file_number]
         for batch in batches:
             columns = [_as(batch, field, file) for field in schema]

@@ -1,15 +1,15 @@
 """What the scoring commands have in common: the input is opened, the destination checked, what is wrong gathered."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from olmorl_cli.errors import UsageError
-from olmorl_cli.options import parse_choice
-from olmorl_cli.output import Destination, problems_to, progress_bar, say, say_columns
+from olmorl_cli.output import problems_to, progress_bar, say, say_columns
 
 if TYPE_CHECKING:
     from olmorl_cli.core.recipes import Recipe
-    from olmorl_cli.rollouts.rollouts import Selection
+    from olmorl_cli.request import Request
     from olmorl_cli.scoring import Objective, ScoredAnswers
 
 
@@ -24,45 +24,24 @@ def refuse_together(asked: Mapping[str, bool]) -> None:
         raise UsageError(f"{given[0]} and {given[1]} exclude each other: ask for one of them")
 
 
-def _skips(invalid: str) -> bool:
-    """Whether --invalid leaves out what cannot be scored.
-
-    Raises:
-        UsageError: it has another value.
-    """
-    return parse_choice("--invalid", invalid, ("error", "skip")) == "skip"
-
-
-def score_input(
-    files: list[str] | None,
-    selection: "Selection",
-    recipe: "Recipe",
-    invalid: str,
-    destination: Destination,
-    mask: bool = False,
-) -> "ScoredAnswers":
+def score_input(request: "Request", recipe: "Recipe", mask: bool = False) -> "ScoredAnswers":
     """Open the input (with its mask, if that is asked for), check the destination, score the answers."""
-    from olmorl_cli.rollouts.opening import open_rollouts
     from olmorl_cli.scoring import score_answers
 
-    skip = _skips(invalid)
-    needs = {"group", "step", "reward", "answer"} | ({"advantage"} if selection.of("advantage") else set())
+    needs = {"group", "step", "reward", "answer"} | ({"advantage"} if request.selection.of("advantage") else set())
     needs |= {"mask"} if mask else set()
-    with problems_to(destination) as found:
-        rollouts = open_rollouts(files or (), selection, frozenset(needs), check=destination.check)
-        scored = score_answers(rollouts, recipe, skip)
+    with problems_to(request.destination) as found:
+        rollouts = request.opened(frozenset(needs))
+        scored = score_answers(rollouts, recipe, request.skip)
         found.merge(scored.problems)
-    say_columns(destination.quiet, rollouts)
-    say(destination.quiet, scored.notes)
+    say_columns(request.destination.quiet, rollouts)
+    say(request.destination.quiet, scored.notes)
     return scored
 
 
 def score_tokens_by(
-    files: list[str] | None,
-    selection: "Selection",
+    request: "Request",
     recipes: Sequence["Recipe"],
-    invalid: str,
-    destination: Destination,
     *,
     by: str | None = None,
     own_advantages: bool = False,
@@ -70,13 +49,12 @@ def score_tokens_by(
     diagnose: bool = False,
 ) -> list["Objective"]:
     """Open the input, check the destination, score the objective under every recipe."""
-    from olmorl_cli.rollouts.opening import OPTIONAL, open_rollouts
+    from olmorl_cli.rollouts.opening import OPTIONAL
     from olmorl_cli.scoring import RESULT_KEYS, score_objective
 
-    skip = _skips(invalid)
     required = frozenset[str]().union(*(recipe.needs for recipe in recipes))
     needs = {"group", "step", "reward", "answer", "mask", "logp_old", "logp_sampler", *required}
-    if own_advantages or selection.of("advantage"):
+    if own_advantages or request.selection.of("advantage"):
         needs.add("advantage")
     optional = (OPTIONAL | {"logp_old"}) - required
     if by is not None:
@@ -84,12 +62,13 @@ def score_tokens_by(
             raise UsageError(f"--by takes a column that is not called like a key of the result, got {by!r}. Rename it")
         needs.add("by")
         optional -= {"step"} if by == "step" else frozenset()
-        selection = selection.with_column("by", by)
+        request = dataclasses.replace(request, selection=request.selection.with_column("by", by))
+    destination = request.destination
     with problems_to(destination) as found:
-        rollouts = open_rollouts(files or (), selection, frozenset(needs), optional, destination.check)
+        rollouts = request.opened(frozenset(needs), optional)
         with progress_bar(destination.quiet, rollouts.rows) as progress:
             results = score_objective(
-                rollouts, recipes, by=by, skip=skip, keep_sums=keep_sums, diagnose=diagnose, progress=progress
+                rollouts, recipes, by=by, skip=request.skip, keep_sums=keep_sums, diagnose=diagnose, progress=progress
             )
         found.merge(results[0].answers.problems)
     if destination.format != "table" or by is not None or len(results) > 1:  # the screen of one objective shows them itself
@@ -98,31 +77,23 @@ def score_tokens_by(
     return results
 
 
-def report_input(
-    files: list[str] | None,
-    selection: "Selection",
-    recipe: "Recipe",
-    invalid: str,
-    destination: Destination,
-    *,
-    own_advantages: bool,
-) -> str:
+def report_input(request: "Request", recipe: "Recipe", *, own_advantages: bool) -> str:
     """Open the input, check the destination, and make a page of the run."""
     from olmorl_cli.report.data import read_run
     from olmorl_cli.report.page import page_of
-    from olmorl_cli.rollouts.opening import OPTIONAL, open_rollouts
+    from olmorl_cli.rollouts.opening import OPTIONAL
 
-    skip = _skips(invalid)
+    destination = request.destination
     logps = {"logp_new", "logp_old", "logp_sampler", *recipe.needs}
     needs = {"group", "step", "reward", "answer", "mask", *logps}
-    if own_advantages or selection.of("advantage"):
+    if own_advantages or request.selection.of("advantage"):
         needs.add("advantage")
     with problems_to(destination) as found:
-        rollouts = open_rollouts(files or (), selection, frozenset(needs), OPTIONAL | logps, destination.check)
+        rollouts = request.opened(frozenset(needs), OPTIONAL | logps)
         with progress_bar(destination.quiet, rollouts.rows) as progress:
-            run, problems = read_run(rollouts, recipe, skip, progress)
+            run, problems = read_run(rollouts, recipe, request.skip, progress)
         found.merge(problems)
-        page = page_of(run, problems, skip)
+        page = page_of(run, problems, request.skip)
     say_columns(destination.quiet, rollouts)
     notes = [kind.line() for kind in problems.kinds() if kind.severity != "error"]
     say(destination.quiet, list(dict.fromkeys([*notes, *run.notes])))

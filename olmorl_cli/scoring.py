@@ -162,8 +162,9 @@ def score_objective(
         problems.merge(error.problems)
     partition, kept_groups = partitioned(scored[0]) if scored else (Partition.of_nothing(), np.zeros(0, dtype=np.bool_))
     kept = scored[0].kept if scored else kept_groups
-    plan = Plan(recipes, [answers.advantages for answers in scored], kept, partition, skip, keep_sums, diagnose)
-    tokens = score_tokens(rollouts, plan, progress)
+    plan = Plan(recipes, skip, keep_sums, diagnose)
+    advantages = [answers.advantages for answers in scored]
+    tokens = score_tokens(rollouts, plan, advantages, kept, partition, progress)
     problems.merge(tokens.problems)
     if problems.errors:
         raise DataError(problems)

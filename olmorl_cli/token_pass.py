@@ -4,9 +4,10 @@ A fragment is scored by one plain function of it and of the answers' advantages;
 neither the order of the fragments nor who scores them matters.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -34,14 +35,10 @@ GATHERED = 1 << 14
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked of the tokens, and what must be known of the answers for it.
+    """What is asked of the tokens.
 
     Attributes:
         recipes: what is asked for.
-        advantages: float64 (N,) under each recipe, NaN where unscorable; empty where the answers could not be scored, and
-            the tokens are only looked at for what is wrong with them.
-        kept: bool (N,), the answer's group is kept.
-        partition: the answers' groups and batches.
         skip: leave out tokens that cannot be scored, instead of reporting errors.
         keep_sums: the per-answer sums are asked for too.
         diagnose: the further figures are asked for too.
@@ -51,9 +48,6 @@ class Plan:
     """
 
     recipes: Sequence[Recipe]
-    advantages: Sequence[FloatArray]
-    kept: BoolArray
-    partition: Partition
     skip: bool = False
     keep_sums: bool = False
     diagnose: bool = False
@@ -65,38 +59,77 @@ class Plan:
         """What to do to the tokens, each once."""
         return list(dict.fromkeys(recipe.terms for recipe in self.recipes))
 
-    @cached_property
-    def batches(self) -> IntArray | None:
-        """The batch of each answer, int (N,); None where there is only one."""
-        return None if self.partition.batches == 1 else self.partition.answers
+    def figures(self, recipes: int, batches: int, groups: int) -> list[Figures]:
+        """Figures of no answer yet, of the first `recipes`."""
+        return [Figures(recipe, batches, groups, self.diagnose) for recipe in self.recipes[:recipes]]
 
-    def figures(self, batches: int, groups: int) -> list[Figures]:
-        """Figures of no answer yet."""
-        return [Figures(recipe, batches, groups, self.diagnose) for recipe in self.recipes[: len(self.advantages)]]
+
+@dataclass(frozen=True)
+class Answers:
+    """What the token pass must know of n answers, those of the whole input or of a fragment.
+
+    Attributes:
+        first: the first one's row in the whole input.
+        advantages: float64 (n,) under each recipe, NaN where unscorable; empty where the answers could not be scored, and
+            the tokens are only looked at for what is wrong with them.
+        kept: bool (n,), the answer's group is kept.
+        groups: int (n,), the group of each.
+        batches: int (n,), the batch of each; None where there is only one.
+    """
+
+    first: int
+    advantages: Sequence[FloatArray]
+    kept: BoolArray
+    groups: IntArray
+    batches: IntArray | None
+
+    @classmethod
+    def of(cls, advantages: Sequence[FloatArray], kept: BoolArray, partition: Partition) -> Self:
+        """Those of the whole input, with their groups and batches."""
+        return cls(0, advantages, kept, partition.groups, None if partition.batches == 1 else partition.answers)
+
+    def rows(self, first: int, number: int) -> "Answers":
+        """So many of them from row `first` on."""
+        own = slice(first, first + number)
+        batches = None if self.batches is None else self.batches[own]
+        return Answers(
+            self.first + first, [each[own] for each in self.advantages], self.kept[own], self.groups[own], batches
+        )
 
 
 class FragmentFigures:
-    """The figures of a run of rows. Its groups and batches are numbered anew: few of all of them lie in one fragment."""
+    """The figures of a fragment. Its groups and batches are numbered anew: few of all of them lie in one.
 
-    def __init__(self, plan: Plan, first: int, rows: int) -> None:
-        self.plan, self.first, self.done = plan, first, 0
+    Attributes:
+        tokens: number of its real tokens.
+        old_equals_new: their old log-probs are the new ones, all of them.
+        mismatch: sampler against old.
+    """
+
+    def __init__(self, plan: Plan, answers: Answers) -> None:
         self.tokens, self.old_equals_new = 0, True
         self.mismatch = Mismatch()
-        where = slice(first, first + rows)
-        self.groups, self.batches = plan.partition.groups[where], None if plan.batches is None else plan.batches[where]
-        self.group_at: IntArray | None = None
-        self.batch_at: IntArray | None = None
-        if any(figures.by_group for figures in plan.figures(1, 1)):
-            self.group_at, self.groups = np.unique(self.groups, return_inverse=True)
-        if self.batches is not None:
-            self.batch_at, self.batches = np.unique(self.batches, return_inverse=True)
-        self.figures = plan.figures(*(1 if at is None else at.size for at in (self.batch_at, self.group_at)))
+        self._group_at: IntArray | None = None
+        self._batch_at: IntArray | None = None
+        if any(figures.by_group for figures in plan.figures(len(answers.advantages), 1, 1)):
+            self._group_at, groups = np.unique(answers.groups, return_inverse=True)
+            answers = dataclasses.replace(answers, groups=groups)
+        if answers.batches is not None:
+            self._batch_at, batches = np.unique(answers.batches, return_inverse=True)
+            answers = dataclasses.replace(answers, batches=batches)
+        sizes = (1 if at is None else at.size for at in (self._batch_at, self._group_at))
+        self._figures = plan.figures(len(answers.advantages), *sizes)
+        self._answers, self._done = answers, 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is to be added to the whole; the answers stay where they were scored."""
+        return {name: value for name, value in vars(self).items() if name != "_answers"}
 
     def add(self, sums: TokenSums) -> None:
         """What the tokens of the next rows add up to."""
-        for figures, part in self._parts(self.done, sums.tokens.size):
+        for figures, part in self._parts(self._done, sums.tokens.size):
             figures.add(part, sums)
-        self.done += sums.tokens.size
+        self._done += sums.tokens.size
 
     def see(self, tokens: Tokens) -> None:
         """Count tokens, and look whether their old log-probs are the new ones."""
@@ -108,22 +141,20 @@ class FragmentFigures:
         for figures, part in self._parts(row, tokens.offsets.size - 1):
             figures.diagnose(part, tokens, workspace)
 
-    def _parts(self, row: int, answers: int) -> Iterator[tuple[Figures, Part]]:
+    def _parts(self, row: int, number: int) -> Iterator[tuple[Figures, Part]]:
         """Each recipe's figures, and so many answers as it scores them."""
-        own = slice(row, row + answers)
-        rows = slice(self.first + own.start, self.first + own.stop)
-        batches = None if self.batches is None else self.batches[own]
-        for advantages, figures in zip(self.plan.advantages, self.figures, strict=True):
-            yield figures, Part(rows.start, advantages[rows], self.plan.kept[rows], self.groups[own], batches)
+        rows = self._answers.rows(row, number)
+        for advantages, figures in zip(rows.advantages, self._figures, strict=True):
+            yield figures, Part(rows.first, advantages, rows.kept, rows.groups, rows.batches)
 
     def add_to(self, whole: Sequence[Figures]) -> None:
         """Add these figures to those of the whole input."""
-        for figures, part in zip(whole, self.figures, strict=True):
-            figures.merge(part, self.group_at, self.batch_at)
+        for figures, part in zip(whole, self._figures, strict=True):
+            figures.merge(part, self._group_at, self._batch_at)
 
 
 def score_fragment(
-    file: DataFile, fragment: Fragment, columns: TokenColumns, plan: Plan, first: int, sampler: bool
+    file: DataFile, fragment: Fragment, columns: TokenColumns, plan: Plan, answers: Answers, sampler: bool
 ) -> tuple[FragmentFigures, Problems, list[TokenSums]]:
     """The token pass over one fragment.
 
@@ -132,7 +163,7 @@ def score_fragment(
         fragment: what to read of it.
         columns: where its tokens are.
         plan: what is asked for.
-        first: row of the fragment's first answer in the whole input.
+        answers: the fragment's.
         sampler: the input has old log-probs and the sampler's.
 
     Returns:
@@ -142,7 +173,7 @@ def score_fragment(
         InputError: the file cannot be read.
     """
     problems, workspace, terms = Problems(), Workspace(), plan.terms
-    figures = FragmentFigures(plan, first, fragment.rows)
+    figures = FragmentFigures(plan, answers)
     gathered: list[TokenSums] = []
     kept: list[TokenSums] = []
 
@@ -154,7 +185,7 @@ def score_fragment(
                 kept.append(sums)
         gathered.clear()
 
-    answers = 0
+    waiting = 0
     severity = "error" if plan.examine else None
     for row, tokens in token_blocks(file, fragment, columns, plan.skip or plan.examine, problems, severity):
         figures.see(tokens)
@@ -168,11 +199,11 @@ def score_fragment(
         if plan.diagnose:
             figures.diagnose(row, tokens, workspace)
         if plan.look is not None:
-            plan.look(first + row, tokens, workspace)
-        answers += lengths.size
-        if answers >= GATHERED:
+            plan.look(answers.first + row, tokens, workspace)
+        waiting += lengths.size
+        if waiting >= GATHERED:
             reduce()
-            answers = 0
+            waiting = 0
     reduce()
     return figures, problems, kept
 
@@ -198,8 +229,22 @@ class TokenPass:
     mismatch: Mismatch
 
 
-def score_tokens(rollouts: Rollouts, plan: Plan, progress: Progress | None = None) -> TokenPass:
-    """The token pass over the whole input, all cores at work.
+def score_tokens(
+    rollouts: Rollouts,
+    plan: Plan,
+    advantages: Sequence[FloatArray],
+    kept: BoolArray,
+    partition: Partition,
+    progress: Progress | None = None,
+) -> TokenPass:
+    """The token pass over the whole input.
+
+    Args:
+        rollouts: the input.
+        plan: what is asked for.
+        advantages, kept: as those of `Answers`.
+        partition: the answers' groups and batches.
+        progress: is told of the rows done.
 
     Raises:
         InputError: a file cannot be read, or lacks a column that a recipe needs.
@@ -210,17 +255,16 @@ def score_tokens(rollouts: Rollouts, plan: Plan, progress: Progress | None = Non
         if by_sampler and columns.sampler_missing:
             raise missing_column(rollouts.choices["logp_sampler"].columns[0], file.name, file.schema.names)
     sampler = any({"logp_old", "logp_sampler"} <= set(columns.logps) for columns in where)
-    firsts = np.cumsum([0, *(fragment.rows for fragment in rollouts.fragments)]).tolist()
-    first_of = dict(zip(rollouts.fragments, firsts, strict=False))
-
-    def work(file: DataFile, fragment: Fragment) -> tuple[FragmentFigures, Problems, list[TokenSums]]:
-        return score_fragment(file, fragment, where[fragment.file_number], plan, first_of[fragment], sampler)
-
+    answers = Answers.of(advantages, kept, partition)
+    given = (
+        (where[fragment.file_number], plan, answers.rows(first, fragment.rows), sampler)
+        for fragment, first in zip(rollouts.fragments, rollouts.first_rows, strict=True)
+    )
     pa.default_memory_pool().release_unused()  # what the answers were read into
-    whole = plan.figures(plan.partition.batches, plan.partition.batch_of_group.size)
-    problems, kept = Problems(), [TokenSums.empty(plan.terms, sampler)] if plan.keep_sums else []
+    whole = plan.figures(len(advantages), partition.batches, partition.batch_of_group.size)
+    problems, every = Problems(), [TokenSums.empty(plan.terms, sampler)] if plan.keep_sums else []
     count, equal, sound, mismatch = 0, True, True, Mismatch()
-    for fragment, (part, wrong, sums) in zip(rollouts.fragments, rollouts.map(work), strict=True):
+    for fragment, (part, wrong, sums) in zip(rollouts.fragments, rollouts.map(score_fragment, given), strict=True):
         problems.merge(wrong)
         count += part.tokens
         equal = equal and part.old_equals_new
@@ -228,7 +272,7 @@ def score_tokens(rollouts: Rollouts, plan: Plan, progress: Progress | None = Non
         if plan.examine or sound:
             part.add_to(whole)
             mismatch.merge(part.mismatch)
-            kept += sums
+            every += sums
         if progress is not None:
             progress(fragment.rows)
-    return TokenPass(whole, problems, TokenSums.joined(kept) if kept else None, count, equal, mismatch)
+    return TokenPass(whole, problems, TokenSums.joined(every) if every else None, count, equal, mismatch)

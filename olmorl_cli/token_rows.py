@@ -137,15 +137,13 @@ def _blocks(result: Objective, skip: bool, progress: Progress | None) -> Iterato
     """The tokens of the input once more, with their places, and the input's row of each block's first answer."""
     rollouts = result.answers.rollouts
     by_sampler = result.answers.recipe.ratio == "sampler"
-    first = 0
-    for fragment in rollouts.fragments:
+    for fragment, first in zip(rollouts.fragments, rollouts.first_rows, strict=True):
         file = rollouts.files[fragment.file_number]
         columns = dataclasses.replace(token_columns(rollouts, fragment.file_number, by_sampler), read_ahead=True)
         for start, tokens in token_blocks(file, fragment, columns, skip, Problems(), places=True):
             yield first + start, tokens
             if progress is not None:
                 progress(tokens.offsets.size - 1)
-        first += fragment.rows
 
 
 def _gathered(schema: pa.Schema, batches: Iterator[pa.RecordBatch], least: int) -> Iterator[pa.RecordBatch]:

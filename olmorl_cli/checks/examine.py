@@ -95,8 +95,8 @@ def _tokens(
     partition, kept_groups = partitioned(scored)
     advantages = [scored.advantages] * len(recipes)
     shown = look(scored) if look is not None and recipes else None
-    plan = Plan(recipes, advantages, scored.kept, partition, keep_sums=True, examine=True, look=shown)
-    tokens = score_tokens(rollouts, plan, progress)
+    plan = Plan(recipes, keep_sums=True, examine=True, look=shown)
+    tokens = score_tokens(rollouts, plan, advantages, scored.kept, partition, progress)
     problems.merge(tokens.problems)
     if {"logp_new", "logp_old"} <= set(rollouts.choices):
         remark_equal_logprobs(rollouts, problems, tokens)

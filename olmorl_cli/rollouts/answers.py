@@ -2,9 +2,9 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from olmorl_cli.rollouts.ids import (
     runs_of,
 )
 from olmorl_cli.rollouts.parallel import memory
-from olmorl_cli.rollouts.roles import FOUND
+from olmorl_cli.rollouts.roles import FOUND, Column
 from olmorl_cli.rollouts.rollouts import Rollouts
 
 FloatArray = npt.NDArray[np.float64]
@@ -40,6 +40,10 @@ _KINDS: Mapping[str, Callable[[pa.Array], Any]] = {
     "answer": hashes_of,
 }
 """What is kept of the columns of each role while they are read."""
+
+K = TypeVar("K", bound=Hashable)
+Key = tuple[str, int]
+"""A role, and the number of one of its columns."""
 
 FILE_SCOPED = ("_idx", "_index")
 """Endings of group ids that start again in every file."""
@@ -102,6 +106,26 @@ def read_answers(rollouts: Rollouts, skip: bool) -> AnswerTable:
     return _Reading(rollouts, skip).table()
 
 
+def read_columns(
+    file: DataFile, fragment: Fragment, columns: Mapping[K, tuple[Column, Callable[[pa.Array], Any]]]
+) -> list[tuple[int, dict[K, Any]]]:
+    """Small columns of a fragment: for each batch its number of rows, and what is made of each column.
+
+    Args:
+        file: the fragment's file.
+        fragment: what to read of it.
+        columns: where each is, and what makes of it what is kept.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    tops = list(dict.fromkeys(place.top for place, _ in columns.values()))
+    return [
+        (batch.num_rows, {key: kept(column_of(batch, place)) for key, (place, kept) in columns.items()})
+        for batch in file.batches(fragment, tops)
+    ]
+
+
 class _Reading:
     """The columns of the roles as they come from the files, and what is made of them."""
 
@@ -118,7 +142,7 @@ class _Reading:
                 " at a time, or check that they are whole"
             )
         lengths: list[int] = []
-        for fragment, batches in zip(rollouts.fragments, rollouts.map(self._columns(_KINDS)), strict=True):
+        for fragment, batches in zip(rollouts.fragments, self._read(_KINDS), strict=True):
             for rows, columns in batches:
                 self.files_of_chunks.append(fragment.file_number)
                 lengths.append(rows)
@@ -129,23 +153,19 @@ class _Reading:
         self.first_row_of_file = np.cumsum(self.first_row_of_file)
         self.rows = int(self.first_row_of_file[-1])
 
-    def _columns(self, kinds: Mapping[str, Callable[[pa.Array], Any]]):  # type: ignore[no-untyped-def]
-        """Reads a fragment: for each batch its number of rows, and what `kinds` makes of the column (role, number)."""
-
-        def read(file: DataFile, fragment: Fragment) -> list[tuple[int, dict[tuple[str, int], Any]]]:
-            places = {
-                (role, number): place
+    def _read(self, kinds: Mapping[str, Callable[[pa.Array], Any]]) -> Iterator[list[tuple[int, dict[Key, Any]]]]:
+        """What `read_columns` gives of each fragment, for the columns that play the roles of `kinds`."""
+        of_files = [
+            {
+                (role, number): (place, kinds[role])
                 for role in kinds
                 for number, place in enumerate(self.rollouts.locate(role, file))
                 if place is not None
             }
-            tops = list(dict.fromkeys(place.top for place in places.values()))
-            return [
-                (batch.num_rows, {key: kinds[key[0]](column_of(batch, place)) for key, place in places.items()})
-                for batch in file.batches(fragment, tops)
-            ]
-
-        return read
+            for file in self.rollouts.files
+        ]
+        given = ((of_files[fragment.file_number],) for fragment in self.rollouts.fragments)
+        return self.rollouts.map(read_columns, given)
 
     def table(self) -> AnswerTable:
         steps = self._ids("step", 0) if "step" in self.rollouts.choices else None
@@ -203,8 +223,7 @@ class _Reading:
             return
         if all_differ(self.chunks.pop(("answer", 0), []), groups.codes):
             return
-        exactly = self._columns({"answer": runs_of})
-        read = itertools.chain.from_iterable(self.rollouts.map(exactly))
+        read = itertools.chain.from_iterable(self._read({"answer": runs_of}))
         self.chunks["answer", 0] = [columns["answer", 0] for _, columns in read]
         answers = self._ids("answer", 0, may_be_null=True)
         if len(answers.values) == self.rows:

@@ -1,5 +1,6 @@
 """Columns beside those that play a role: the answers' texts, how they ended, parts of the reward."""
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from olmorl_cli.rollouts.answers import read_columns
 from olmorl_cli.rollouts.arrays import BoolArray, IntArray, column_of, lists_of, storage_of
 from olmorl_cli.rollouts.exploded import ExplodedFile
 from olmorl_cli.rollouts.files import DataFile, Fragment
@@ -81,20 +83,10 @@ class Beside:
         Raises:
             InputError: a file cannot be read.
         """
-        opened = {id(file): _opened(file, list(kinds)) for file in self.rollouts.files}
-
-        def work(file: DataFile, fragment: Fragment) -> list[dict[str, Any]]:
-            places = {name: resolve(name, opened[id(file)].schema) for name in kinds}
-            tops = list(dict.fromkeys(place.top for place in places.values() if place is not None))
-            return [
-                {name: kinds[name](column_of(batch, place)) for name, place in places.items() if place is not None}
-                for batch in opened[id(file)].batches(fragment, tops)
-            ]
-
         found: dict[str, list[Any]] = {name: [] for name in kinds}
         if kinds:
-            for batches in self.rollouts.map(work):
-                for batch in batches:
+            for batches in self.rollouts.map(_read, [(kinds,)] * len(self.rollouts.fragments)):
+                for _, batch in batches:
                     for name, value in batch.items():
                         found[name].append(value)
         return found
@@ -134,6 +126,15 @@ def _accepted(file: DataFile, name: str, accepts: Kind) -> bool:
     return accepts(kind)
 
 
+def _read(
+    file: DataFile, fragment: Fragment, kinds: Mapping[str, Callable[[pa.Array], Any]]
+) -> list[tuple[int, dict[str, Any]]]:
+    """`read_columns` by name."""
+    file = _opened(file, list(kinds))
+    places = {name: resolve(name, file.schema) for name in kinds}
+    return read_columns(file, fragment, {name: (place, kinds[name]) for name, place in places.items() if place is not None})
+
+
 def _opened(file: DataFile, names: Sequence[str]) -> DataFile:
     """The file, with lists of the answers' values opened."""
     if not isinstance(file, ExplodedFile):
@@ -159,15 +160,14 @@ def answer_lengths(rollouts: Rollouts) -> IntArray:
 
 
 def _lengths_by_mask(rollouts: Rollouts, name: str) -> IntArray:
-    def work(file: DataFile, fragment: Fragment) -> list[IntArray]:
-        place = resolve(name, file.schema)
-        assert place is not None, "every file has the columns of the roles"
-        labels = fragment.file_number in rollouts.files_of_labels
-        batches = file.batches(fragment, [place.top])
-        return [ones_of(lists_of(column_of(batch, place)), labels) for batch in batches]
-
-    parts = [part for each in rollouts.map(work) for part in each]
+    labels = (fragment.file_number in rollouts.files_of_labels for fragment in rollouts.fragments)
+    given = (({name: functools.partial(_ones, labels=each)},) for each in labels)
+    parts = [batch[name] for batches in rollouts.map(_read, given) for _, batch in batches]
     return np.concatenate([*parts, np.zeros(0, dtype=np.int64)])
+
+
+def _ones(masks: pa.Array, labels: bool) -> IntArray:
+    return ones_of(lists_of(masks), labels)
 
 
 def cut_flags(array: pa.Array) -> BoolArray:

@@ -42,6 +42,10 @@ class ExplodedFile(DataFile):
         more._inner = self._inner
         return more
 
+    @property
+    def portable(self) -> bool:
+        return self._file.portable
+
     def fragments(self, number: int) -> list[Fragment]:
         """The file's fragments, with answers for rows."""
         fragments, first = [], 0

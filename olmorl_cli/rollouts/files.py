@@ -54,6 +54,11 @@ class DataFile(ABC):
         self.name = source.name
         self.schema = schema
 
+    @property
+    def portable(self) -> bool:
+        """Whether other processes can open it: it is no copy that only this one has."""
+        return self.source.portable
+
     def called(self, top: str, name: str) -> str:  # noqa: ARG002
         """How messages call the column `name`, which lies in the top-level column `top`."""
         return name
@@ -178,6 +183,10 @@ class ArrowFile(DataFile):
                 self._rows = [reader.get_batch(index).num_rows for index in range(reader.num_record_batches)]
             self._row_bytes = data.size() / max(sum(self._rows), 1)
         super().__init__(source, schema)
+
+    @property
+    def portable(self) -> bool:
+        return self._read.portable
 
     def fragments(self, number: int) -> list[Fragment]:
         firsts = np.cumsum([0, *self._rows])

@@ -30,6 +30,10 @@ class JoinedFile(DataFile):
         super().__init__(file.source, pa.schema([*file.schema, *pairing.schema], metadata=file.schema.metadata))
         self._fragments: dict[int, list[Fragment]] = {}
 
+    @property
+    def portable(self) -> bool:
+        return False
+
     def adds(self, name: str) -> bool:
         """Whether the top-level column comes from the joined files."""
         return name in self._pairing.schema.names

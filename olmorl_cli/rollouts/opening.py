@@ -10,6 +10,7 @@ from pyarrow import types
 
 from olmorl_cli.errors import DataError, InputError, Problems, UsageError
 from olmorl_cli.rollouts.doubts import refuse_other_rewards, settled_group
+from olmorl_cli.rollouts.engine import Engine
 from olmorl_cli.rollouts.exploded import ROW, ExplodedFile
 from olmorl_cli.rollouts.files import DataFile, open_file
 from olmorl_cli.rollouts.joined import JoinedFile, Pairing
@@ -56,6 +57,7 @@ def open_rollouts(
     needs: frozenset[str],
     optional: frozenset[str] = OPTIONAL,
     check: Callable[[Sequence[Source]], None] | None = None,
+    engine: Engine | None = None,
 ) -> Rollouts:
     """Open the input and find the columns of the roles in `needs`.
 
@@ -66,6 +68,7 @@ def open_rollouts(
             advantages are used where `olmorl` wrote them; "reward" is then not needed.
         optional: those that may be absent.
         check: is shown the files before any is opened, and may refuse them.
+        engine: maps work over the fragments; threads of this process by default, and where files cannot be opened elsewhere.
 
     Raises:
         InputError, UsageError, DataError: the input cannot be opened, or lacks a column.
@@ -99,7 +102,28 @@ def open_rollouts(
     if pairing is not None:
         rollouts = dataclasses.replace(rollouts, joined=pairing.others, notes=pairing.notes(choices))
     _check_every_file(rollouts)
-    return dataclasses.replace(rollouts, files_of_labels=files_of_labels(files, fragments, choices))
+    rollouts = dataclasses.replace(rollouts, files_of_labels=files_of_labels(files, fragments, choices))
+    return rollouts if engine is None else _worked_by(engine, rollouts)
+
+
+def _worked_by(engine: Engine, rollouts: Rollouts) -> Rollouts:
+    """The input with its engine, but with threads of this process where other processes cannot open its files."""
+    if not engine.away:
+        return rollouts
+    bound = [file for file in rollouts.files if not file.portable]
+    if not bound:
+        return dataclasses.replace(rollouts, engine=engine)
+    rollouts.notes.add(
+        "read_here",
+        "only this process can read it (standard input, JSON Lines and --join are copied or gathered here), so nothing is"
+        " given to the engine",
+        "Write Parquet to have it scored elsewhere",
+        file=bound[0].name if len(rollouts.files) == 1 else f"{bound[0].name} and {len(bound) - 1} more"[:200],
+        places=[],
+        count=len(bound),
+        severity="note",
+    )
+    return rollouts
 
 
 def _opened(sources: Sequence[Source]) -> list[DataFile]:

@@ -19,6 +19,10 @@ class PartitionedFile(DataFile):
         fields = [*file.schema, *(pa.field(key, value.type) for key, value in values.items())]
         super().__init__(file.source, pa.schema(fields, metadata=file.schema.metadata))
 
+    @property
+    def portable(self) -> bool:
+        return self._file.portable
+
     def fragments(self, number: int) -> list[Fragment]:
         return self._file.fragments(number)
 

@@ -59,6 +59,7 @@ class RemoteFiles:
             UsageError: the URI names nothing, or has credentials where none can stand.
         """
         scheme = _scheme(uri)
+        self._given = uri
         self._prefix, self._secrets = f"{uri.partition('://')[0]}://", secrets_of(uri)
         self._web = scheme in ("http", "https")
         """Whether any path may be a file, and folders are pages of links."""
@@ -66,6 +67,10 @@ class RemoteFiles:
         """What listings have said of files and folders."""
         _load(PACKAGES[scheme], shown_uri(uri))
         self._fs = self.tried(shown_uri(uri), lambda: _file_system(scheme, uri))
+
+    def __reduce__(self) -> tuple[type["RemoteFiles"], tuple[str]]:
+        """In another process the connection is made anew, from what the environment says there."""
+        return RemoteFiles, (self._given,)
 
     def kind(self, path: str) -> Literal["file", "folder"] | None:
         if path.endswith("/") and not self.has_magic(path):

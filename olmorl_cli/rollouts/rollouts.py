@@ -1,14 +1,16 @@
 """The input as a whole: its files, and which column plays which role."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 from olmorl_cli.errors import Problems
+from olmorl_cli.rollouts.engine import Engine, Threads
 from olmorl_cli.rollouts.exploded import ROW
 from olmorl_cli.rollouts.files import DataFile, Fragment
-from olmorl_cli.rollouts.parallel import REMOTE_READERS, cores, in_order
 from olmorl_cli.rollouts.provenance import Provenance
 from olmorl_cli.rollouts.roles import Choice, Column, resolve
 from olmorl_cli.rollouts.sources import Source
@@ -56,6 +58,7 @@ class Rollouts:
         joined: further files, whose columns stand beside those of `files`.
         notes: what a person should know of how the input was opened.
         files_of_labels: numbers of the files whose masks are label ids.
+        engine: maps work over the fragments.
     """
 
     files: Sequence[DataFile]
@@ -67,11 +70,18 @@ class Rollouts:
     joined: Sequence[DataFile] = ()
     notes: Problems = field(default_factory=Problems)
     files_of_labels: frozenset[int] = frozenset()
+    engine: Engine = field(default_factory=Threads)
 
     @property
     def rows(self) -> int:
         """Rows of all files together."""
         return sum(fragment.rows for fragment in self.fragments)
+
+    @property
+    def first_rows(self) -> list[int]:
+        """The input's row with which each fragment begins."""
+        firsts: list[int] = np.cumsum([0, *(fragment.rows for fragment in self.fragments)])[:-1].tolist()
+        return firsts
 
     @property
     def sources(self) -> list[Source]:
@@ -99,7 +109,18 @@ class Rollouts:
         choice = self.choices.get(role)
         return [resolve(name, file.schema) for name in choice.columns] if choice else []
 
-    def map(self, work: Callable[[DataFile, Fragment], R]) -> Iterator[R]:
-        """`work` on every fragment, on all cores, results in order."""
-        threads = max(cores(), REMOTE_READERS) if any(source.remote for source in self.sources) else cores()
-        return in_order(lambda fragment: work(self.files[fragment.file_number], fragment), self.fragments, threads)
+    def map(self, work: Callable[..., R], given: Iterable[tuple[Any, ...]] | None = None) -> Iterator[R]:
+        """What the engine makes of every fragment by `work`, in order.
+
+        Args:
+            work: takes a file, a fragment of it, and what is `given` for the fragment.
+            given: for each fragment, what else the work on it needs; nothing by default.
+        """
+        given = [()] * len(self.fragments) if given is None else given
+        return self.engine.map(
+            work, ((self.files[each.file_number], each, more) for each, more in zip(self.fragments, given, strict=True))
+        )
+
+    def map_here(self, work: Callable[[DataFile, Fragment], R]) -> Iterator[R]:
+        """`map` in threads of this process, whatever the engine is: for what cannot leave it."""
+        return Threads().map(work, ((self.files[each.file_number], each, ()) for each in self.fragments))

@@ -46,6 +46,11 @@ class Source:
     remote = False
     """Whether its bytes come over a network."""
 
+    @property
+    def portable(self) -> bool:
+        """Whether other processes can open it: not a file that is but open here."""
+        return self.hold is None and not self.path.startswith(("/proc/", "/dev/"))
+
     def open(self) -> IO[bytes]:
         """The file's bytes, from the first, at any place."""
         return open(self.path, "rb")

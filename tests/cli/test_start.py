@@ -115,7 +115,7 @@ OWN = "olmorl_cli"
 CORE = [name for name in MODULES if name.startswith("core.")]
 ROLLOUTS = [name for name in MODULES if name.startswith("rollouts.")]
 DISPLAY = [name for name in MODULES if name.startswith("display.")]
-SHELL = ["cli", "__main__", "options", "output", "running", "start"]
+SHELL = ["cli", "__main__", "engines", "options", "output", "program", "request", "running", "start", "values"]
 BELOW = (f"{OWN}.errors", f"{OWN}.interrupts")
 """What everybody may know."""
 MIDDLE = [name for name in MODULES if name not in {*CORE, *ROLLOUTS, *DISPLAY, *SHELL, "__init__"}]

@@ -1,0 +1,160 @@
+"""Work on fragments as tasks of a Ray cluster, which schedules them, moves what they need, and does them again where a
+worker or a node is lost."""
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from olmorl_cli import __version__
+from olmorl_cli.errors import InputError, OlmorlError
+from olmorl_cli.rollouts.engine import Item
+from olmorl_cli.rollouts.files import DataFile, Fragment
+from olmorl_cli.rollouts.parallel import cores
+
+R = TypeVar("R")
+
+TRIES = 3
+"""Times that a fragment is read which cannot be read: another worker, or another moment, may have more luck."""
+IN_FLIGHT = 2
+"""Tasks for each core of the cluster that are given out at a time."""
+
+
+@dataclass(frozen=True)
+class _Done:
+    """What a task made of its fragment, or the error that it ended with."""
+
+    value: Any = None
+    error: OlmorlError | None = None
+
+
+class RayEngine:
+    """Tasks on a Ray cluster, one a fragment.
+
+    The cluster is asked for with the first work; the one that is started here ends with this process.
+    """
+
+    away = True
+
+    def __init__(self, address: str | None) -> None:
+        """Take the cluster at an address as `ray.init` knows them; None starts one on this machine."""
+        self._address = address
+        self._task: Any = None
+
+    def map(self, work: Callable[..., R], items: Iterable[Item]) -> Iterator[R]:
+        import ray
+
+        task = self._started()
+        shared = ray.put(work)
+        most = IN_FLIGHT * max(int(ray.cluster_resources().get("CPU", 1)), 1)
+        files = _Files()
+        running: deque[tuple[Any, Callable[[], Any]]] = deque()
+
+        def give(item: Item) -> None:
+            file, fragment, given = item
+            shipped = files.put(fragment.file_number, file)
+
+            def again() -> Any:
+                return task.remote(shared, shipped, fragment, given, __version__)
+
+            running.append((again(), again))
+
+        try:
+            for item in items:
+                give(item)
+                if len(running) >= most:
+                    yield self._result(*running.popleft())
+            while running:
+                yield self._result(*running.popleft())
+        finally:
+            for reference, _ in running:
+                with suppress(Exception):
+                    ray.cancel(reference, force=True)
+
+    def _result(self, reference: Any, again: Callable[[], Any]) -> Any:
+        """What a task has made, done again where it could not read.
+
+        Raises:
+            OlmorlError: it could not read in the end, or the data are wrong.
+        """
+        import ray
+
+        for left in range(TRIES - 1, -1, -1):
+            try:
+                done: _Done = ray.get(reference)
+            except ray.exceptions.RayError as error:
+                raise _failure(error) from error
+            if done.error is None:
+                return done.value
+            if left == 0 or not isinstance(done.error, InputError):
+                raise done.error
+            reference = again()
+        raise AssertionError
+
+    def _started(self) -> Any:
+        """The function that does the work on a worker; the cluster is there.
+
+        Raises:
+            InputError: it cannot be reached.
+        """
+        if self._task is not None:
+            return self._task
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        import ray
+
+        here = {"address": "local", "num_cpus": cores(), "include_dashboard": False}
+        options: dict[str, Any] = here if self._address is None else {"address": self._address}
+        try:
+            ray.init(**options, logging_level=logging.CRITICAL, log_to_driver=False, configure_logging=True)
+        except Exception as error:  # many kinds, from connection errors to assertions
+            where = "a Ray cluster cannot be started here" if self._address is None else f"no Ray cluster at {self._address}"
+            raise InputError(
+                f"--engine ray: {where}: {_first_line(error)}. Check the address and that versions of Ray are the same,"
+                " or leave --engine out"
+            ) from error
+        self._task = ray.remote(num_cpus=1, max_retries=-1)(_work)
+        return self._task
+
+
+class _Files:
+    """The file whose fragments are given out, laid into the cluster's store once for all of them."""
+
+    def __init__(self) -> None:
+        self._number, self._reference = -1, object()
+
+    def put(self, number: int, file: DataFile) -> Any:
+        import ray
+
+        if number != self._number:
+            self._number, self._reference = number, ray.put(file)
+        return self._reference
+
+
+def _work(work: Callable[..., Any], file: DataFile, fragment: Fragment, given: tuple[Any, ...], version: str) -> _Done:
+    """On a worker: the work on a fragment. What a user can mend is returned, not raised, so that it comes back as it is."""
+    if version != __version__:
+        return _Done(error=OlmorlError(f"--engine ray: a worker has olmorl {__version__}, this is {version}. Install one"))
+    try:
+        return _Done(work(file, fragment, *given))
+    except OlmorlError as error:
+        return _Done(error=error)
+
+
+def _failure(error: Exception) -> OlmorlError:
+    """What is said of a task that Ray could not bring to an end."""
+    cause = getattr(error, "cause", None) or error
+    said = _first_line(cause)
+    if isinstance(cause, ModuleNotFoundError) or "ModuleNotFoundError" in str(error):
+        return InputError(
+            f"--engine ray: a worker lacks what it needs: {said}. Install olmorl-cli {__version__} on every node"
+        )
+    return InputError(f"--engine ray: a task could not be done: {said}. Look into the cluster's logs")
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__).rstrip(".:")
