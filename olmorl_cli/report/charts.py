@@ -89,8 +89,8 @@ def _data(rows: list[dict[str, Any]]) -> alt.InlineData:
 
 
 def _x(points: Points, **more: Any) -> alt.X:
-    low, high = float(points.x[0]), float(points.x[-1])
-    scale = alt.Scale(domain=[low, high if high > low else low + 1.0], nice=False, zero=False)
+    left, right = _edges(points.x)
+    scale = alt.Scale(domain=[float(left[0]), float(right[-1])], nice=False, zero=False)
     title = STEP if points.numeric else "step, in order"
     axis = alt.Axis(title=title, grid=False, tickCount=5, format="~d" if _whole(points.x) else "~g")
     return alt.X("x:Q", scale=scale, axis=axis, **more)
@@ -107,9 +107,10 @@ def _whole(x: np.ndarray) -> bool:
 
 
 def _edges(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where each point's share of the axis begins and ends."""
+    """Where each point's bar begins and ends: as wide as most steps lie apart, and narrower only where they lie closer."""
+    half = float(np.median(np.diff(x))) / 2.0 if x.size > 1 else 0.5
     middles = (x[1:] + x[:-1]) / 2.0
-    return np.concatenate((x[:1], middles)), np.concatenate((middles, x[-1:]))
+    return np.maximum(x - half, np.append(-np.inf, middles)), np.minimum(x + half, np.append(middles, np.inf))
 
 
 def _hover(points: Points, titles: Sequence[str]) -> alt.Chart:
@@ -148,8 +149,6 @@ def lines(points: Points, series: Sequence[Series], label: str, *, share: bool =
 def stacked(points: Points, names: Mapping[int, str], label: str) -> str:
     """The shares of the outcomes of the groups over the steps, one upon another."""
     left, right = _edges(points.x)
-    if points.x.size == 1:
-        right = left + 1.0
     shares = points.outcome_shares
     order = [code for code in (KEPT, ALIKE, UNSCORED, ALL_LOW, ALL_HIGH) if code in names]
     tops = np.cumsum(shares[:, order], axis=1)

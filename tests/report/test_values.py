@@ -9,7 +9,7 @@ import pytest
 
 from olmorl_cli.core.named import NAMED
 from olmorl_cli.core.recipes import Recipe
-from olmorl_cli.report import data, story
+from olmorl_cli.report import charts, data, story
 from olmorl_cli.report.details import HIDDEN, choose, read_details
 from olmorl_cli.scoring import score_objective
 from olmorl_cli.token_rows import token_rows
@@ -95,6 +95,20 @@ def test_tokens_are_those_of_the_objective(run: data.Run) -> None:
         assert lengths.sum() == details.lengths[at] == len(details.answers[at] or "")
         assert details.clipped[at] == places[own][clipped[own]].tolist()
     assert sum(map(len, details.clipped)) == clipped.sum() == 269 + 48
+
+
+@pytest.mark.parametrize(
+    ("x", "widths"),
+    [
+        ([0.0, 1.0, 2.0, 3.0], [1.0] * 4),
+        ([7.0], [1.0]),
+        ([0.0, 10.0, 20.0, 22.0, 32.0], [10.0, 10.0, 6.0, 6.0, 10.0]),
+    ],
+)
+def test_bars_by_step_are_of_one_width(x: list[float], widths: list[float]) -> None:
+    left, right = charts._edges(np.array(x))
+    assert (right - left).tolist() == widths
+    assert (left[1:] >= right[:-1]).all()
 
 
 def test_the_heaviest_groups_come_first(run: data.Run) -> None:
