@@ -16,6 +16,8 @@ from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.core.sums import FloatArray, IntArray
 from olmorl_cli.core.tokens import Segments, Tokens, TokenSums, Workspace, log_ratios, log_weights
 from olmorl_cli.errors import DataError, Problems
+from olmorl_cli.report.ends import Ends, read_ends
+from olmorl_cli.rollouts.arrays import BoolArray
 from olmorl_cli.rollouts.rollouts import Rollouts
 from olmorl_cli.scoring import ScoredAnswers, ascending, score_answers, score_objective
 from olmorl_cli.token_pass import Progress
@@ -35,11 +37,13 @@ class Run:
         examined: its answers, its objective and what the checks say.
         tallies: how the log-ratios are spread; None without the log-probs that the recipe needs.
         lacking: the roles of those log-probs that no column plays.
+        ends: which answers were cut off; None without a column that tells.
     """
 
     examined: Examination
     tallies: "Tallies | None"
     lacking: list[str]
+    ends: Ends | None = None
 
     @property
     def scored(self) -> ScoredAnswers:
@@ -65,6 +69,13 @@ class Run:
     def has_sampler(self) -> bool:
         """Whether old log-probs can be held against the sampler's."""
         return self.sums is not None and self.sums.sampler is not None
+
+    @property
+    def counted(self) -> BoolArray:
+        """Which answers' tokens count in the objective, bool (N,)."""
+        kept_anyway = self.scored.recipe.zero_signal_groups == "kept"
+        counted: BoolArray = ~np.isnan(self.scored.advantages) & (self.scored.kept | kept_anyway)
+        return counted
 
     @property
     def weights(self) -> FloatArray:
@@ -94,10 +105,10 @@ def read_run(rollouts: Rollouts, recipe: Recipe, skip: bool, progress: Progress 
     elif skip:  # which errors can be left out, only the scoring itself tells
         problems.merge(score_objective(rollouts, [recipe], skip=skip)[0].answers.problems)
     found = Problems() if skip else problems
-    run = Run(examine(rollouts, found, progress, recipe, look=look), held[0] if held else None, lacking)
+    examined = examine(rollouts, found, progress, recipe, look=look)
     if problems.errors:
         raise DataError(problems)
-    return run, problems
+    return Run(examined, held[0] if held else None, lacking, read_ends(rollouts)), problems
 
 
 class Tallies:
@@ -196,6 +207,8 @@ def points_of(run: Run) -> Points | None:
     batches = batch_of_group[scored.table.groups]
     if scored.table.rewards is not None:
         values["reward"] = means(scored.table.rewards, batches, size)
+    if run.ends is not None:
+        values["cut"] = means(run.ends.cut.astype(np.float64), batches, size)
     if run.sums is not None:
         values |= _of_tokens(run, run.sums, batches, batch_of_group, size)
     return Points(at, numeric, number, values, groups)
@@ -211,9 +224,8 @@ def _of_tokens(run: Run, sums: TokenSums, batches: IntArray, of_group: IntArray,
     values["objective"] = figures.objective("counted", of_group)
     values["length"] = means(sums.tokens.astype(np.float64), batches, size)
     if sums.sampler is not None and run.tallies is not None:
-        counted = ~np.isnan(scored.advantages) & (scored.kept | (recipe.zero_signal_groups == "kept"))
-        tokens = np.bincount(batches, np.where(counted, sums.sampler.tokens, 0), size)
-        k3 = np.bincount(batches, np.where(counted, run.tallies.sampler_k3, 0.0), size)
+        tokens = np.bincount(batches, np.where(run.counted, sums.sampler.tokens, 0), size)
+        k3 = np.bincount(batches, np.where(run.counted, run.tallies.sampler_k3, 0.0), size)
         values["sampler_k3"] = np.where(tokens > 0, k3 / np.maximum(tokens, 1), np.nan)
     return values
 

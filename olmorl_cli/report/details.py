@@ -39,6 +39,9 @@ HIDDEN = 30_000
 MOST_LOG = HIDDEN - 1
 """In thousandths."""
 
+JOINT = " · "
+"""Stands between the ids of a group that several columns tell."""
+
 _SPELLED_LONG = '[\\x00-\\x1f"\\\\<>&]'
 
 
@@ -86,7 +89,7 @@ def _ids(run: Run, order: IntArray) -> pa.Array:
     """The ids of groups, those of several columns side by side, large_string."""
     columns = id_columns(run.scored, order, run.scored.table.step_of_group[order], frozenset())
     parts = [plain_texts(column).fill_null("null") for name, column in columns.items() if name in run.scored.table.group_ids]
-    return pc.binary_join_element_wise(*parts, pa.scalar(" · ", pa.large_string()))
+    return pc.binary_join_element_wise(*parts, pa.scalar(JOINT, pa.large_string()))
 
 
 def _cut(text: str, most: int) -> str:

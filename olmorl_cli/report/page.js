@@ -4,8 +4,12 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const { groups, answers, details } = data;
   const PAGE = 50, HIDDEN = 30000;
-  const firsts = [0];
-  for (const shown of groups.shown) firsts.push(firsts[firsts.length - 1] + shown);
+  const firsts = [0], groupOfRow = new Map();
+  groups.shown.forEach((shown, group) => {
+    const first = firsts[group];
+    for (let at = first; at < first + shown; at++) groupOfRow.set(answers.row[at], group);
+    firsts.push(first + shown);
+  });
 
   const number = (value) => {
     if (value === null || value === undefined) return "–";
@@ -36,11 +40,12 @@
 
   const GROUP_COLUMNS = [
     { title: "step", values: groups.step, order: groups.order, show: (v) => v },
-    { title: "group", values: groups.id, show: (v) => v, id: true },
+    { title: "group", values: groups.id, show: (v) => v, name: "id" },
     { title: "outcome", values: groups.outcome, show: (v) => data.outcomes[v] },
     { title: "answers", values: groups.size, numeric: true, lesser: true },
     { title: data.score, values: groups.mean, numeric: true },
     { title: "std", values: groups.std, numeric: true, lesser: true },
+    { title: "cut", values: groups.cut, numeric: true, lesser: true },
     { title: "tokens", values: groups.tokens, numeric: true, lesser: true },
     { title: "clipped low", values: groups.low, numeric: true, lesser: true },
     { title: "clipped high", values: groups.high, numeric: true, lesser: true },
@@ -50,18 +55,21 @@
     { title: "row", values: answers.row, numeric: true, show: String },
     { title: "reward", values: answers.reward, numeric: true },
     { title: "advantage", values: answers.advantage, numeric: true },
-    { title: "tokens", values: answers.tokens, numeric: true },
+    { title: "tokens", values: answers.tokens, numeric: true, lesser: true },
+    { title: data.ends && data.ends.column, values: answers.end, show: (v) => (v < 0 ? "–" : data.ends.words[v]), name: "end" },
     { title: "clipped low", values: answers.low, numeric: true, lesser: true },
     { title: "clipped high", values: answers.high, numeric: true, lesser: true },
     { title: "mean ratio", values: answers.ratio, numeric: true, lesser: true },
   ].filter((column) => column.values);
 
+  const classes = (column) => [column.numeric ? "n" : "", column.lesser ? "lesser" : "", column.name || ""].join(" ");
   const cell = (column, at) => {
-    const made = element("td", [column.numeric ? "n" : "", column.lesser ? "lesser" : "", column.id ? "id" : ""].join(" "));
+    const made = element("td", classes(column));
     return put(made, (column.show || number)(column.values[at]));
   };
   const row = (columns, at, opens, label, inside) => {
     const made = element("tr", opens ? "opens" : "");
+    made.dataset.at = at;
     const first = element("td");
     made.append(first, ...columns.map((column) => cell(column, at)));
     if (!opens) return made;
@@ -89,8 +97,7 @@
   };
   const heads = (columns) => {
     const made = element("tr");
-    made.append(element("th"), ...columns.map((column) => element(
-      "th", [column.numeric ? "n" : "", column.lesser ? "lesser" : ""].join(" "), column.title)));
+    made.append(element("th"), ...columns.map((column) => element("th", classes(column), column.title)));
     return made;
   };
   const tableOf = (columns, rows) => {
@@ -179,7 +186,7 @@
   const search = document.getElementById("search"), outcome = document.getElementById("outcome");
   const more = document.getElementById("more"), count = document.getElementById("count");
   const body = table.tBodies[0];
-  let sorted = { column: null, down: true }, limit = PAGE, found = [];
+  let sorted = { column: null, down: true }, limit = PAGE, found = [], picked = null;
 
   const compare = (column, down) => {
     const values = column.order || column.values, sign = down ? -1 : 1;
@@ -198,23 +205,59 @@
     more.hidden = found.length <= limit;
     count.textContent = `${number(found.length)} of ${number(groups.id.length)} groups`;
   };
+  // A word before a colon asks for one step, row or group; all else is part of an id, or a step or row as a whole.
+  const EXACT = /^(step|row|group):(.*)$/su;
+  const bySearch = () => {
+    const wanted = search.value.trim().toLowerCase();
+    const [, what, value] = EXACT.exec(wanted) || [null, "", wanted];
+    const asked = (name) => what === "" || what === name;
+    const groupOf = asked("row") && /^\d+$/.test(value.trim()) ? groupOfRow.get(Number(value)) : undefined;
+    return (group) => {
+      const id = groups.id[group].toLowerCase();
+      return id.includes(wanted) || (what === "group" && id === value) || group === groupOf
+        || (asked("step") && groups.step && groups.step[group].toLowerCase() === value.trim());
+    };
+  };
   const find = () => {
-    const wanted = search.value.trim().toLowerCase(), kind = outcome.value;
+    const matches = picked || bySearch(), kind = outcome.value;
     found = [];
     for (let group = 0; group < groups.id.length; group++) {
-      if (kind !== "" && groups.outcome[group] !== Number(kind)) continue;
-      const matches = groups.id[group].toLowerCase().includes(wanted) || (groups.step && groups.step[group].toLowerCase() === wanted);
-      if (wanted === "" || matches) found.push(group);
+      if ((kind === "" || groups.outcome[group] === Number(kind)) && matches(group)) found.push(group);
     }
     if (sorted.column) found.sort(compare(sorted.column, sorted.down));
     limit = PAGE;
     show();
   };
 
+  // What a finding names: its groups alone stand in the table then, and what is one group or one answer is open.
+  const PICKS = {
+    steps: (at) => [`step:${groups.step[groups.order.indexOf(at)]}`, (group) => groups.order[group] === at],
+    groups: (at) => [`group:${groups.id[at]}`, (group) => groups.id[group] === groups.id[at]],
+    rows: (at) => [`row:${answers.row[at]}`, (group) => group === groupOfRow.get(answers.row[at])],
+  };
+  const goTo = (kind, at) => {
+    [search.value, picked] = PICKS[kind](at);
+    outcome.value = "";
+    find();
+    let target = document.getElementById("tools");
+    if (kind !== "steps" && found.length === 1) body.querySelector("tr.opens").click();
+    if (kind === "rows") {
+      target = body.querySelector(`tr.inner tr[data-at="${at}"]`);
+      target.classList.add("named");
+      if (target.classList.contains("opens")) target.click();
+    }
+    target.scrollIntoView({ block: kind === "rows" ? "center" : "start" });
+    (target.querySelector("input, button") || search).focus({ preventScroll: true });
+  };
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("button.to");
+    if (link) goTo(link.dataset.kind, Number(link.dataset.at));
+  });
+
   const head = element("tr");
   head.append(element("th"));
   for (const column of GROUP_COLUMNS) {
-    const th = element("th", [column.numeric ? "n" : "", column.lesser ? "lesser" : ""].join(" "));
+    const th = element("th", classes(column));
     const button = element("button", "", column.title);
     button.type = "button";
     button.addEventListener("click", () => {
@@ -237,7 +280,7 @@
     option.value = String(code);
     outcome.append(option);
   });
-  search.addEventListener("input", find);
+  search.addEventListener("input", () => { picked = null; find(); });
   outcome.addEventListener("change", find);
   more.addEventListener("click", () => { limit += 4 * PAGE; show(); });
   find();

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from olmorl_cli.core.sums import FloatArray
+from olmorl_cli.errors import visible
 from olmorl_cli.report.data import Run, outcomes
 from olmorl_cli.report.details import Chosen, Details
 from olmorl_cli.report.story import outcome_names
@@ -24,6 +25,7 @@ def payload(run: Run, chosen: Chosen, details: Details) -> dict[str, Any]:
         "outcomes": outcome_names(run),
         "groups": _groups(run, chosen),
         "answers": _answers(run, chosen),
+        "ends": None if run.ends is None else {"column": visible(run.ends.column), "words": run.ends.words},
         "detailed": chosen.detailed,
         "details": {
             "prompt": details.prompt,
@@ -71,6 +73,8 @@ def _groups(run: Run, chosen: Chosen) -> dict[str, Any]:
         "weight": rounded(shares[at]),
         "shown": chosen.counts.tolist(),
     }
+    if run.ends is not None:
+        columns["cut"] = np.bincount(groups[run.ends.cut], minlength=number)[at].tolist()
     if scored.table.steps is not None:
         steps = scored.table.step_of_group[at]
         place = np.empty(len(scored.table.steps), dtype=np.int64)
@@ -94,6 +98,8 @@ def _answers(run: Run, chosen: Chosen) -> dict[str, Any]:
     columns: dict[str, Any] = {"row": rows.tolist(), "advantage": rounded(scored.advantages[rows])}
     if scored.table.rewards is not None:
         columns["reward"] = rounded(scored.table.rewards[rows])
+    if run.ends is not None:
+        columns["end"] = run.ends.codes[rows].tolist()
     if run.sums is not None:
         terms, tokens = run.sums.by_terms[scored.recipe.terms], run.sums.tokens[rows]
         columns["tokens"] = tokens.tolist()

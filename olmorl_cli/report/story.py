@@ -2,12 +2,15 @@
 
 import numpy as np
 
-from olmorl_cli.core.sums import FloatArray
+from olmorl_cli.core.sums import FloatArray, IntArray
 from olmorl_cli.report.data import ALIKE, ALL_HIGH, ALL_LOW, KEPT, UNSCORED, Points, Run, means, outcomes
+from olmorl_cli.rollouts.beside import ENDS as ENDINGS
 from olmorl_cli.rollouts.roles import ROLES
 
 ENDS = 10
 """The first and last of so many parts of a run are held against each other."""
+BELOW, ABOVE = ("A\N{NO-BREAK SPACE}<\N{NO-BREAK SPACE}0", "A\N{NO-BREAK SPACE}>\N{NO-BREAK SPACE}0")
+"""Never broken at the end of a line."""
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -41,11 +44,18 @@ def outcome_names(run: Run) -> list[str]:
 
 
 def headline(run: Run, points: Points | None) -> str:
-    """What a person would say of the run."""
-    statistics = run.scored.statistics
-    if not statistics.size.size:
+    """Whether the run learns, as a person would say it."""
+    if not run.scored.statistics.size.size:
         return "The input has no answers."
-    return f"{_rewards(run, points)} {_without_gradient(run)}{_trend(points)}."
+    return _rewards(run, points)
+
+
+def told(run: Run, points: Points | None) -> dict[str, str]:
+    """What a person wants to know next, a sentence or two each: what was lost, what was cut off, what the clip held."""
+    if not run.scored.statistics.size.size:
+        return {}
+    said = {"Lost": f"{_without_gradient(run)}.{_trend(run, points)}", "Cut off": _cut_off(run), "Clipped": clips(run)}
+    return {name: sentence for name, sentence in said.items() if sentence}
 
 
 def _ends(points: Points) -> tuple[slice, slice, str, str]:
@@ -90,45 +100,89 @@ def _noise(rewards: FloatArray, points: Points) -> float:
 
 def _without_gradient(run: Run) -> str:
     found = np.bincount(outcomes(run.scored), minlength=5)
-    total, names = int(found.sum()), outcome_names(run)
+    total = int(found.sum())
     dropped = total - int(found[KEPT])
-    kept_anyway = run.scored.recipe.zero_signal_groups == "kept"
     if not dropped:
         return "The only group gave a gradient" if total == 1 else f"All {total:,} groups gave a gradient"
+    lost = "No group" if dropped == total else f"{percent(dropped / total)} of {total:,} groups"
+    verb = "gave a gradient" if dropped == total else "gave no gradient"
+    tokens = ""
+    if run.sums is not None and dropped < total:
+        scorable, kept = ~np.isnan(run.scored.advantages), run.scored.kept
+        share = int(run.sums.tokens[scorable & ~kept].sum()) / max(int(run.sums.tokens[scorable].sum()), 1)
+        tokens = f", and with them {percent(share)} of the unmasked tokens"
+    parts = _parts(run, found)
+    why = "" if found[UNSCORED] else ": each one's answers all have the same reward"
+    why = f"{why} ({parts})" if parts else ""
+    counted = ", though their tokens count in the mean" if run.scored.recipe.zero_signal_groups == "kept" else ""
+    return f"{lost} {verb}{tokens}{counted}{why}"
+
+
+def _parts(run: Run, counts: IntArray) -> str:
+    """Which shares of all groups are lost in which way; counts is (5,)."""
+    if run.scored.table.rewards is None:
+        return ""
+    names, total = outcome_names(run), int(counts.sum())
     which = (ALL_HIGH, ALL_LOW, ALIKE, UNSCORED)
-    graded = run.scored.table.rewards is not None
-    parts = [f"{percent(found[code] / total)} {names[code]}" for code in which if found[code] and graded]
-    listed = f" ({', '.join(parts)})" if parts else ""
-    counted = ", though their tokens count in the mean" if kept_anyway else ""
-    if dropped == total:
-        return f"No group gave a gradient{listed}{counted}"
-    return f"{percent(dropped / total)} of the groups gave no gradient{listed}{counted}"
+    return ", ".join(f"{percent(counts[code] / total)} {names[code]}" for code in which if counts[code])
 
 
-def _trend(points: Points | None) -> str:
+def _trend(run: Run, points: Points | None) -> str:
     """How the share of groups without a gradient moves, where it does."""
     if points is None or points.steps < 2:
         return ""
     first, last, before, after = _ends(points)
-    counts = points.groups
-    sizes = [int(counts[part].sum()) for part in (first, last)]
-    lost = [1.0 - float(counts[part, KEPT].sum()) / max(size, 1) for part, size in zip((first, last), sizes, strict=True)]
+    counts = [points.groups[part].sum(axis=0) for part in (first, last)]
+    sizes = [int(each.sum()) for each in counts]
+    lost = [1.0 - float(each[KEPT]) / max(size, 1) for each, size in zip(counts, sizes, strict=True)]
     middle = float(np.mean(lost))
     noise = 2.0 * np.sqrt(middle * (1.0 - middle) * sum(1.0 / max(size, 1) for size in sizes))
     if abs(lost[1] - lost[0]) <= noise:
         return ""
-    more = "more and more" if lost[1] > lost[0] else "fewer and fewer"
-    return f", {more} of them: {percent(lost[0])} {before}, {percent(lost[1])} {after}"
+    listed = [f" ({parts})" if (parts := _parts(run, each)) else "" for each in counts]
+    verb = "rose" if lost[1] > lost[0] else "fell"
+    return f" Their share {verb}: {percent(lost[0])} {before}{listed[0]}, {percent(lost[1])} {after}{listed[1]}."
+
+
+def _cut_off(run: Run) -> str:
+    """How many answers were cut off, and where they are."""
+    if run.ends is None or not (number := int(run.ends.cut.sum())):
+        return ""
+    cut = f"{percent(number / run.ends.cut.size)} of the answers, {number:,}, did not come to an end (by {run.ends.column})"
+    counts = np.bincount(outcomes(run.scored)[run.scored.table.groups[run.ends.cut]], minlength=5)
+    kept = f"{percent(counts[KEPT] / number)} kept" if counts[KEPT] else ""
+    groups = ", ".join(part for part in (_parts(run, counts), kept) if part)
+    return f"{cut}. Of these, by their groups: {groups}." if groups else f"{cut}."
 
 
 def clips(run: Run) -> str:
     """What the clip held, in a sentence."""
-    if run.figures is None or run.figures["clip_low"] is None:
+    if run.sums is None or run.figures is None or run.figures["clip_low"] is None:
         return ""
     low, high = run.figures["clip_low"], run.figures["clip_high"]
     if not low and not high:
         return "No token met a bound of the clip."
-    return f"The clip held {percent(low)} of the counted tokens from below, where A < 0, and {percent(high)} from above."
+    advantages = run.scored.advantages
+    tokens, negative, positive = (
+        int(run.sums.tokens[run.counted & side].sum()) for side in (True, advantages < 0.0, advantages > 0.0)
+    )
+    sides = []
+    if low:
+        sides.append(f"{percent(low)} from below ({percent(low * tokens / negative)} of those with {BELOW})")
+    if high:
+        sides.append(f"{percent(high)} from above ({percent(high * tokens / positive)} of those with {ABOVE})")
+    whose = "unmasked" if run.scored.recipe.zero_signal_groups == "kept" else "unmasked, of kept groups"
+    return f"Of {tokens:,} counted tokens ({whose}), the clip held {', and '.join(sides)}."
+
+
+def objective_is(run: Run) -> str:
+    """What the objective tells of a batch."""
+    if run.scored.table.rewards is None:
+        return "no measure of progress: it says how far the policy moved on a step's own answers"
+    return (
+        "no measure of progress: a group's advantages add up to 0, so it stays near 0, and says how far the policy moved on"
+        " a step's own answers"
+    )
 
 
 def scope(run: Run, points: Points | None) -> str:
@@ -138,7 +192,7 @@ def scope(run: Run, points: Points | None) -> str:
     if points is not None:
         parts.append(count(points.steps, "step"))
     if run.sums is not None:
-        parts.append(count(int(run.sums.tokens.sum()), "real token"))
+        parts.append(count(int(run.sums.tokens.sum()), "unmasked token"))
     bounds = (("low", recipe.eps_low), ("high", recipe.eps_high))
     clip = "".join(f", eps {side} {number(value)}" for side, value in bounds if value is not None) or ", no clip"
     return f"{', '.join(parts)}. Recipe {recipe.name}{clip}, {recipe.aggregation}."
@@ -156,6 +210,8 @@ def missing(run: Run, points: Points | None, texts: tuple[str | None, str | None
     elif not run.has_sampler:
         lacking = [role for role in ("logp_old", "logp_sampler") if role not in run.scored.rollouts.choices]
         said.append(f"No distance between sampler and trainer: {_no_log_probs(lacking)}.")
+    if run.ends is None:
+        said.append(f"No cut-off answers: there is no column that tells how an answer ended ({', '.join(ENDINGS[:4])}).")
     if texts[0] is None:
         said.append("No prompts: there is no column of texts called prompt, question, query or the like.")
     if texts[1] is None:

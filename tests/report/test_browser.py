@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from olmorl_cli.report import details
 from tests.cli import kit
 from tests.report import browsers
 from tests.report.kit import HOSTILE, SAMPLE, hostile_table, page
@@ -30,6 +32,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pages")
     (folder / "sample.html").write_text(page(SAMPLE))
     (folder / "hostile.html").write_text(page(kit.write(str(folder / "h.parquet"), hostile_table())))
+    lost = hostile_table().set_column(hostile_table().schema.get_field_index("reward"), "reward", pa.array([0.0] * 8))
+    (folder / "lost.html").write_text(page(kit.write(str(folder / "l.parquet"), lost)))
     return folder
 
 
@@ -101,6 +105,84 @@ def test_groups_are_sorted_searched_and_opened(browser: Any, pages: Path) -> Non
     assert quiet(browser)
 
 
+def links(browser: Any, kind: str) -> list[str]:
+    return texts(browser, f"button.to[data-kind={kind}]")
+
+
+def test_what_a_finding_names_is_one_click_away(browser: Any, pages: Path) -> None:
+    browser.get((pages / "sample.html").as_uri())
+    assert links(browser, "rows")[:5] == ["51", "53", "67", "106", "107"]  # those that were cut off
+    search = browser.find_element("id", "search")
+    browser.find_element("id", "outcome").send_keys("kept")
+    click(browser, "button.to[data-kind=rows]", 1)
+    assert search.get_attribute("value") == "row:53"
+    assert texts(browser, "#count") == ["1 of 640 groups"]
+    assert (column(browser, "step"), column(browser, "group"), column(browser, "cut")) == (["0"], ["sum-7665+3492"], ["2"])
+    heads = texts(browser, "tr.inner thead th")
+    row = dict(zip(heads, texts(browser, "tr.named > td"), strict=True))
+    assert (row["row"], row["reward"], row["finish_reason"]) == ("53", "0", "length")
+    assert len(texts(browser, "tr.named + tr.inner .tokens .t")) == 24
+    assert 0 < browser.execute_script("return document.querySelector('tr.named').getBoundingClientRect().top") < 900
+
+    name = links(browser, "groups")[0]
+    click(browser, "button.to[data-kind=groups]")
+    assert search.get_attribute("value") == f"group:{name}"
+    assert set(column(browser, "group")) == {name}
+    assert len(texts(browser, "#groups tr.inner")) == (len(texts(browser, ROWS)) == 1)
+    assert quiet(browser)
+
+
+def test_a_step_that_a_finding_names_is_the_tables_then(browser: Any, tmp_path: Path) -> None:
+    table = kit.rollouts(reward=[1.0] * 4 + [3.0, 1.0, 0.5, 0.25], step=[12] * 4 + [1] * 4)
+    (tmp_path / "s.html").write_text(page(kit.write(str(tmp_path / "s.parquet"), table)))
+    browser.get((tmp_path / "s.html").as_uri())
+    assert links(browser, "steps")[0] == "12"  # no_signal_step, an error, comes first
+    click(browser, "button.to[data-kind=steps]")
+    assert browser.find_element("id", "search").get_attribute("value") == "step:12"
+    assert (column(browser, "step"), sorted(column(browser, "group"))) == (["12", "12"], ["a", "b"])
+    assert quiet(browser)
+
+
+def test_steps_rows_and_groups_can_be_searched(browser: Any, pages: Path) -> None:
+    browser.get((pages / "sample.html").as_uri())
+    search, found = browser.find_element("id", "search"), {}
+    for wanted in ("row:51", "row:5119", "row:5120", "row:x", "step:7", "group:SUM-7665+3492", "4000"):
+        search.clear()
+        search.send_keys(wanted)
+        found[wanted] = texts(browser, "#count")[0].split()[0]
+    assert found == {
+        "row:51": "1",
+        "row:5119": "1",
+        "row:5120": "0",
+        "row:x": "0",
+        "step:7": "16",
+        "group:SUM-7665+3492": "3",
+        "4000": "1",
+    }
+
+
+def test_what_is_not_on_the_page_is_no_link(browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(details, "MOST_ANSWERS", 40)
+    (tmp_path / "few.html").write_text(page(SAMPLE))
+    browser.get((tmp_path / "few.html").as_uri())
+    assert links(browser, "rows") == []
+    assert len(links(browser, "groups")) == 5  # the groups are all there
+    said = "See rows 51, 53, 67, 106, 107. They are not among the groups and answers on this page."
+    assert said in texts(browser, ".see")
+
+
+def test_hostile_ids_in_findings_are_text_and_links(browser: Any, pages: Path) -> None:
+    browser.get((pages / "lost.html").as_uri())
+    named = links(browser, "groups")
+    assert named[:3] == HOSTILE[:3]
+    for number in range(4):
+        click(browser, "button.to[data-kind=groups]", number)
+        assert len(column(browser, "group")) == 1
+        assert len(texts(browser, "#groups tr.inner .text")) == 1
+    assert browser.execute_script("return document.querySelectorAll('main img, main b, main script').length") == 0
+    assert quiet(browser)
+
+
 def test_hostile_texts_are_shown_as_text(browser: Any, pages: Path) -> None:
     browser.get((pages / "hostile.html").as_uri())
     shown = column(browser, "group")
@@ -120,12 +202,18 @@ def test_hostile_texts_are_shown_as_text(browser: Any, pages: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_a_phone_and_follows_the_theme(browser: Any, pages: Path, scheme: str) -> None:
-    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+@pytest.mark.parametrize("width", [360, 400])
+def test_it_fits_a_phone_and_follows_the_theme(browser: Any, pages: Path, scheme: str, width: int) -> None:
+    size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": True}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.get((pages / "sample.html").as_uri())
-    assert browser.execute_script("return document.documentElement.scrollWidth") == 390
+    assert browser.execute_script("return document.documentElement.scrollWidth") == width
+    click(browser, "button.to[data-kind=rows]")
+    shown = (
+        "return [...document.querySelectorAll('.fall td, .fall th, #groups td')].map((e) => e.getBoundingClientRect().right)"
+    )
+    assert max(browser.execute_script(shown)) <= width
     paper, ink = (
         browser.execute_script(f"return getComputedStyle(document.body).{name}") for name in ("backgroundColor", "color")
     )

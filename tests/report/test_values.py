@@ -5,12 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from olmorl_cli.core.named import NAMED
 from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.report import charts, data, story
 from olmorl_cli.report.details import HIDDEN, choose, read_details
+from olmorl_cli.report.ends import MOST_WORDS, OTHER, read_ends
+from olmorl_cli.report.payload import payload
 from olmorl_cli.scoring import score_objective
 from olmorl_cli.token_rows import token_rows
 from tests.cli import kit
@@ -97,6 +100,52 @@ def test_tokens_are_those_of_the_objective(run: data.Run) -> None:
     assert sum(map(len, details.clipped)) == clipped.sum() == 269 + 48
 
 
+def test_cut_answers_are_counted_by_group_and_told_by_answer(run: data.Run) -> None:
+    made = payload(run, chosen := choose(run), read_details(run, chosen, False))
+    reasons = np.array(pq.read_table(SAMPLE, columns=["finish_reason"])["finish_reason"].to_pylist())
+    assert [made["ends"]["words"][code] for code in made["answers"]["end"]] == reasons[chosen.answers].tolist()
+    cut = np.bincount(run.scored.table.groups, reasons == "length")
+    assert made["groups"]["cut"] == cut[chosen.groups].tolist()
+    points = data.points_of(run)
+    assert points is not None
+    assert points.values["cut"][:5].mean() == pytest.approx(0.06, abs=0.005)  # sample_data/README.md: 6 %
+
+
+@pytest.mark.parametrize(
+    ("column", "words", "said", "cut"),
+    [
+        (pa.array([True, False, None] + [True] * 5), ["true", "false"], [0, 1, -1, 0, 0, 0, 0, 0], 6),
+        (pa.array(["stop"] * 5 + ["length"] * 3, pa.string_view()), ["stop", "length"], [0] * 5 + [1] * 3, 3),
+        (pa.array(["length"] * 8).dictionary_encode(), ["length"], [0] * 8, 8),
+    ],
+    ids=["flags", "views", "dictionary"],
+)
+def test_ends_of_any_layout_are_told(tmp_path: Path, column: pa.Array, words: list[str], said: list[int], cut: int) -> None:
+    path, table = str(tmp_path / "e.arrow"), kit.rollouts(truncated=column)
+    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    found = read_ends(opened(path))
+    assert found is not None
+    assert (found.column, found.words, found.codes.tolist()) == ("truncated", [*words, OTHER], said)
+    assert found.cut.sum() == cut
+
+
+def test_an_end_that_is_no_text_is_marked(tmp_path: Path) -> None:
+    table = kit.rollouts(status=pa.array([b"\xff stop"] * 8).view(pa.string()))
+    found = read_ends(opened(kit.write(str(tmp_path / "e.parquet"), table)))
+    assert found is not None
+    assert found.words == ["\ufffd stop", OTHER]
+
+
+def test_of_many_ends_the_rarer_are_one(tmp_path: Path) -> None:
+    words = [f"w{number}" for number in range(60)] + ["often"] * 4
+    table = pa.table({"prompt_id": np.arange(64) // 2, "reward": np.arange(64.0), "status": words})
+    found = read_ends(opened(kit.write(str(tmp_path / "e.parquet"), table)))
+    assert found is not None
+    assert (found.words[0], found.words[-1], len(found.words)) == ("often", OTHER, MOST_WORDS + 1)
+    assert (found.codes == MOST_WORDS).sum() == 64 - 4 - (MOST_WORDS - 1)
+
+
 @pytest.mark.parametrize(
     ("x", "widths"),
     [
@@ -134,15 +183,19 @@ def test_few_different_values_are_counted_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("rewards", "headline"),
     [
-        ([1.0] * 8, "The mean reward of 8 answers is 1. No group gave a gradient (100.0 % all right)."),
+        ([1.0] * 8, "is 1. No group gave a gradient: each one's answers all have the same reward (100.0 % all right)."),
         ([5.0, 2.0] * 4, "The mean reward of 8 answers is 3.5. All 4 groups gave a gradient."),
-        ([2.0, 2.0, 7.0, 7.0, 4.0, 4.0, 7.0, 2.0], "75.0 % of the groups gave no gradient (25.0 % all 7, 25.0 % all 2, "),
+        (
+            [2.0, 2.0, 7.0, 7.0, 4.0, 4.0, 7.0, 2.0],
+            "75.0 % of 4 groups gave no gradient: each one's answers all have the same reward (25.0 % all 7, 25.0 % all 2,",
+        ),
     ],
 )
 def test_headlines(tmp_path: Path, rewards: list[float], headline: str) -> None:
     table = pa.table({"prompt_id": [0, 0, 1, 1, 2, 2, 3, 3], "reward": rewards})
     run = run_of(kit.write(str(tmp_path / "h.parquet"), table))
-    assert headline in story.headline(run, data.points_of(run)).replace("\N{NO-BREAK SPACE}", " ")
+    said = " ".join((story.headline(run, None), *story.told(run, None).values()))
+    assert headline in said.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_what_cannot_be_scored_is_left_out_and_said(tmp_path: Path) -> None:

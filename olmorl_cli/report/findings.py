@@ -1,0 +1,128 @@
+"""What the checks and the reading say, with links from what a finding names to the table of groups."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from olmorl_cli.checks.finding import Finding, States
+from olmorl_cli.errors import Problems
+from olmorl_cli.report.data import Run
+from olmorl_cli.report.details import JOINT, Chosen
+from olmorl_cli.report.markup import section, text
+from olmorl_cli.report.story import count
+from olmorl_cli.rollouts.texts import json_values
+from olmorl_cli.scoring import ascending
+
+SEVERITIES = ("error", "warning", "note")
+MOST_PLACES = 8
+
+
+@dataclass(frozen=True)
+class Table:
+    """Where the table of groups has what a finding names."""
+
+    run: Run
+    chosen: Chosen
+
+    def place(self, kind: str, value: Any) -> int | None:
+        """Of a step: its place in their order; of a group, the first of that id, or an answer's row: its place on the page.
+
+        None where the page does not have it.
+        """
+        known = {"steps": self._steps, "groups": self._groups, "rows": self._rows}
+        return known[kind].get(_key(value))
+
+    @cached_property
+    def _steps(self) -> dict[str, int]:
+        table = self.run.scored.table
+        if table.steps is None:
+            return {}
+        names, there = json_values(table.steps), set(table.step_of_group[self.chosen.groups].tolist())
+        order = ascending(table.steps, len(names))
+        return {_key(names[step]): place for place, step in enumerate(order) if step in there}
+
+    @cached_property
+    def _groups(self) -> dict[str, int]:
+        scored = self.run.scored
+        ids: list[Any] = self.chosen.groups.tolist()
+        if scored.rollouts.group_size is None:
+            columns = scored.table.group_ids
+            parts = [json_values(each.take(pa.array(self.chosen.groups))) for each in columns.values()]
+            ids = parts[0] if len(parts) == 1 else [dict(zip(columns, row, strict=True)) for row in zip(*parts, strict=True)]
+        return {_key(ids[place]): place for place in reversed(range(len(ids)))}
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {_key(row): place for place, row in enumerate(self.chosen.answers.tolist())}
+
+
+def _key(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def findings_section(findings: Sequence[Finding], problems: Problems, table: Table) -> str:
+    """What fired first, the gravest of it on top, with what to do; what passed is folded away."""
+    fired = sorted((each for each in findings if each.fired), key=lambda each: SEVERITIES.index(each.severity))
+    items = [_finding(finding, table) for finding in fired]
+    items += [
+        f'<li class="{kind.severity}"><span class="word">data</span>{text(kind.line())}</li>'
+        for kind in problems.kinds()
+        if kind.severity != "error"
+    ]
+    parts = [f'<ul class="findings">{"".join(items)}</ul>' if items else '<p class="hint">No check found anything.</p>']
+    for state, word in ((States.PASSED, "passed"), (States.NOT_AVAILABLE, "not available")):
+        others = [_finding(finding, table) for finding in findings if finding.state is state]
+        if others:
+            said = f"{count(len(others), 'check')} {word}"
+            parts.append(f'<details><summary>{said}</summary><ul class="findings">{"".join(others)}</ul></details>')
+    return section("Findings, and what to do", *parts) if findings or items else ""
+
+
+def _finding(finding: Finding, table: Table) -> str:
+    shown = finding.severity if finding.fired else str(finding.state)
+    word = f'<span class="word">{text(finding.code.replace("_", " "))}</span>'
+    parts = [f"<p>{word}{_sentence(finding.message)}</p>"]
+    if finding.action:
+        parts.append(f'<p class="do">{_sentence(finding.action)}</p>')
+    parts += [_see(kind, places, table) for kind, places in finding.where.items() if places]
+    return f'<li class="{shown}">{"".join(parts)}</li>'
+
+
+def _sentence(words: str) -> str:
+    return f"{text(words[:1].upper() + words[1:])}."
+
+
+def _see(kind: str, values: Sequence[Any], table: Table) -> str:
+    """The first of what a finding names, each as a link if the table of groups has it."""
+    first = values[:MOST_PLACES]
+    shown = [_called(value) for value in first]
+    absent = 0
+    if kind in ("steps", "groups", "rows"):
+        places = [table.place(kind, value) for value in first]
+        absent = places.count(None)
+        shown = [
+            name
+            if place is None
+            else f'<button type="button" class="to" data-kind="{kind}" data-at="{place}">{name}</button>'
+            for name, place in zip(shown, places, strict=True)
+        ]
+    listed = f"{', '.join(shown)}{' …' if len(values) > MOST_PLACES else ''}"
+    name = text(kind.removesuffix("s") if len(values) == 1 else kind)
+    note = ""
+    if absent:
+        which = "Those without a link are" if absent < len(first) else "It is" if absent == 1 else "They are"
+        note = f" {which} not among the groups and answers on this page."
+    return f'<p class="see">See {name} {listed}.{note}</p>'
+
+
+def _link(kind: str, at: int, name: str) -> str:
+    return f'<button type="button" class="to" data-kind="{kind}" data-at="{at}">{name}</button>'
+
+
+def _called(value: Any) -> str:
+    """A place in words; the id of a group that several columns tell stands as the table has it."""
+    return text(JOINT.join(map(str, value.values())) if isinstance(value, dict) else value)
