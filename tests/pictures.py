@@ -24,7 +24,7 @@ from olmorl_cli.scoring import score_answers
 ROOT = Path(__file__).parent.parent
 SAMPLE = ROOT / "sample_data" / "rollouts.parquet"
 SCREEN, PAGE, TOKENS = (ROOT / "tests" / "images" / name for name in ("screen.svg", "report.png", "tokens.png"))
-WIDTH, HEIGHT, COLOURS = 900, 1490, 64
+WIDTH, HEIGHT, COLOURS = 940, 2095, 64
 
 
 def screen() -> str:
