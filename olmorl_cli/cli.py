@@ -9,11 +9,13 @@ import typer
 from olmorl_cli import __version__, options
 from olmorl_cli.errors import ExitCode, UsageError
 from olmorl_cli.output import (
+    destination_of,
     page_destination,
     print_error,
     problems_to,
     progress_bar,
     say,
+    write_folder,
     write_objectives,
     write_result,
     write_rows,
@@ -59,20 +61,23 @@ def advantages(
     from olmorl_cli.results import answers_table, passed_through, replaced_columns
     from olmorl_cli.rollouts.writer import write_batches, write_table
 
-    request, settings = Request.of(context.params), Overrides.of(context.params).over(recipe)
-    destination = request.destination
     number = None if top is None else parse_count("--top", top)
+    destination = destination_of(context.params, parts=number is None)
+    request, settings = Request.of(context.params, destination), Overrides.of(context.params).over(recipe)
     scored = score_input(request, settings, mask=number is not None)
     if number is not None:
         write_top(scored, number, destination)
+        return
+    if destination.format in ("parquet", "arrow") and (replaced := replaced_columns(scored)):
+        say(destination.quiet, [f"input columns replaced in the output: {', '.join(replaced)}"])
+    if destination.folder is not None:
+        write_folder(scored, destination.folder, destination)
         return
 
     def write(sink: IO[bytes], stream: bool) -> None:
         if destination.format not in ("parquet", "arrow"):
             write_table(answers_table(scored), destination.format, sink, stream=stream)
             return
-        if replaced := replaced_columns(scored):
-            say(destination.quiet, [f"input columns replaced in the output: {', '.join(replaced)}"])
         schema, batches = passed_through(scored, dictionaries=stream or destination.format == "parquet")
         write_batches(schema, batches, destination.format, sink, stream=stream)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console, RenderableType
 
+    from olmorl_cli.rollouts.folders import Folder
     from olmorl_cli.rollouts.rollouts import Rollouts
     from olmorl_cli.rollouts.sources import Source
     from olmorl_cli.scoring import Objective, ScoredAnswers
@@ -36,6 +37,7 @@ class Destination:
         problems: path of the file that takes the problems of the data, None for none.
         quiet: no notes.
         recipes: names of recipes, some of them files that are read.
+        folder: the output is a folder, or a URI, that takes a file for each part of the result.
     """
 
     format: str
@@ -43,6 +45,7 @@ class Destination:
     problems: str | None
     quiet: bool
     recipes: tuple[str, ...] = ()
+    folder: "Folder | None" = None
 
     @property
     def whole(self) -> bool:
@@ -60,19 +63,28 @@ class Destination:
         for path in (self.output, self.problems):
             if path is not None and any(same_target(path, recipe) for recipe in self.recipes if os.path.exists(recipe)):
                 raise UsageError(f"{path}: it is an input, the recipe. Write to another file")
-        check_target(self.output, inputs)
+        if self.folder is not None:
+            self.folder.check(inputs)
+        else:
+            check_target(self.output, inputs)
         if self.problems is not None:
             check_target(self.problems, inputs, "--problems")
             if same_target(self.problems, self.output):
                 raise UsageError(f"{self.problems}: the result goes there. Write the problems to another file")
 
 
-def destination_of(parameters: Mapping[str, Any]) -> Destination:
+def destination_of(parameters: Mapping[str, Any], *, parts: bool = False) -> Destination:
     """The destination that a command's parameters name; its `check` is still to be called.
+
+    Args:
+        parameters: of the command.
+        parts: the result can go to a folder, in parts.
 
     Raises:
         UsageError: they name none.
+        InputError: a package that a URI needs is not installed.
     """
+    from olmorl_cli.rollouts.folders import folder_of
     from olmorl_cli.rollouts.sources import is_uri
     from olmorl_cli.rollouts.target import FORMATS, format_of
 
@@ -81,14 +93,17 @@ def destination_of(parameters: Mapping[str, Any]) -> Destination:
     if format is not None:
         parse_choice("--format", format, FORMATS)
     _check_problems_file(problems)
+    named = parameters.get("recipe") or ()
+    recipes = (named,) if isinstance(named, str) else tuple(named)
+    if parts and output and (output.endswith("/") or os.path.isdir(output)):
+        chosen = parse_choice("--format, for a folder,", format or "parquet", ("parquet", "arrow"))
+        return Destination(chosen, output, problems, parameters["quiet"], recipes, folder_of(output))
     terminal = output is None and sys.stdout is not None and sys.stdout.isatty()
     refused = not output or os.path.isdir(output) or is_uri(output)  # `check` says so
     file = None if refused else output
     chosen = format_of(file, format) if file else format or ("table" if terminal else "jsonl")
     if terminal and chosen in ("parquet", "arrow"):
         raise UsageError(f"--format {chosen} is not for a terminal. Write to a file with -o, or into a pipe")
-    named = parameters.get("recipe") or ()
-    recipes = (named,) if isinstance(named, str) else tuple(named)
     return Destination(chosen, output, problems, parameters["quiet"], recipes)
 
 
@@ -168,6 +183,15 @@ def write_result(destination: Destination, write: Callable[[IO[bytes], bool], No
         text = io.TextIOWrapper(sink, encoding="utf-8", write_through=True)
         show(screen(console_for(text)), text)
         text.detach()
+
+
+def write_folder(scored: "ScoredAnswers", folder: "Folder", destination: Destination) -> None:
+    """Send every input column, advantage and kept to a folder, and say in how many parts."""
+    from olmorl_cli.parts import write_parts
+
+    with progress_bar(destination.quiet, scored.rollouts.rows) as progress:
+        parts = write_parts(scored, folder, destination.format, progress)
+    say(destination.quiet, [f"{parts} part{'s' * (parts != 1)} written to {folder.name}"])
 
 
 def write_rows(table: "pa.Table", destination: Destination, screen: Screen) -> None:

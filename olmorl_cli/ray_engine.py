@@ -3,6 +3,7 @@ worker or a node is lost."""
 
 import logging
 import os
+import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from olmorl_cli import __version__
-from olmorl_cli.errors import InputError, OlmorlError
+from olmorl_cli.errors import InputError, OlmorlError, OutputError
 from olmorl_cli.rollouts.engine import Item
 from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.parallel import cores
@@ -19,6 +20,8 @@ R = TypeVar("R")
 
 TRIES = 3
 """Times that a fragment is read which cannot be read: another worker, or another moment, may have more luck."""
+CONNECT_SECONDS = 10
+"""How long the head of a cluster is waited for."""
 IN_FLIGHT = 2
 """Tasks for each core of the cluster that are given out at a time."""
 
@@ -89,7 +92,7 @@ class RayEngine:
                 raise _failure(error) from error
             if done.error is None:
                 return done.value
-            if left == 0 or not isinstance(done.error, InputError):
+            if left == 0 or not isinstance(done.error, InputError | OutputError):
                 raise done.error
             reference = again()
         raise AssertionError
@@ -109,6 +112,7 @@ class RayEngine:
         here = {"address": "local", "num_cpus": cores(), "include_dashboard": False}
         options: dict[str, Any] = here if self._address is None else {"address": self._address}
         try:
+            _reach(self._address)
             ray.init(**options, logging_level=logging.CRITICAL, log_to_driver=False, configure_logging=True)
         except Exception as error:  # many kinds, from connection errors to assertions
             where = "a Ray cluster cannot be started here" if self._address is None else f"no Ray cluster at {self._address}"
@@ -142,6 +146,17 @@ def _work(work: Callable[..., Any], file: DataFile, fragment: Fragment, given: t
         return _Done(work(file, fragment, *given))
     except OlmorlError as error:
         return _Done(error=error)
+
+
+def _reach(address: str | None) -> None:
+    """Ask whether anybody listens at HOST:PORT: Ray itself would wait for minutes, and fill the screen with warnings.
+
+    Raises:
+        OSError, OverflowError: nobody does.
+    """
+    host, _, port = (address or "").rpartition(":")
+    if port.isdigit() and "://" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
 
 
 def _failure(error: Exception) -> OlmorlError:

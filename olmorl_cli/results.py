@@ -1,5 +1,6 @@
 """Scored answers and groups as Arrow tables, with the columns that the outputs have."""
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -146,10 +147,20 @@ def passed_through(scored: ScoredAnswers, *, dictionaries: bool) -> tuple[pa.Sch
     Raises:
         InputError: columns of one name have types that do not go together in different files.
     """
-    schema = _united(scored.rollouts.files, dictionaries)
+    schema = passed_schema(scored, dictionaries=dictionaries)
+    return schema, _rows(scored, schema)
+
+
+def passed_schema(scored: ScoredAnswers, *, dictionaries: bool, parts: int = 0) -> pa.Schema:
+    """The schema of `passed_through`; of each of so many files, if its rows go into several.
+
+    Raises:
+        InputError: as `passed_through`.
+    """
     added = [pa.field("advantage", pa.float64()), pa.field("kept", pa.bool_())]
-    whole = pa.schema([*schema, *added], metadata=scored.rollouts.files[0].schema.metadata)
-    return _provenance(scored).written_into(whole), _rows(scored, schema, whole)
+    fields = [*_united(scored.rollouts.files, dictionaries), *added]
+    schema = pa.schema(fields, metadata=scored.rollouts.files[0].schema.metadata)
+    return _provenance(scored, parts).written_into(schema)
 
 
 def _united(files: Sequence[DataFile], dictionaries: bool) -> pa.Schema:
@@ -177,12 +188,44 @@ def _united(files: Sequence[DataFile], dictionaries: bool) -> pa.Schema:
     return united
 
 
-def _rows(scored: ScoredAnswers, schema: pa.Schema, whole: pa.Schema) -> Iterator[pa.RecordBatch]:
-    advantages, kept = _numbers(scored.advantages), pa.array(scored.kept)
-    first = 0
+def passed_rows(
+    file: DataFile,
+    fragment: Fragment,
+    schema: pa.Schema,
+    advantages: npt.NDArray[np.float64],
+    kept: npt.NDArray[np.bool_],
+    batches: Iterable[pa.RecordBatch] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """A fragment's rows, of the schema that `passed_schema` gives, in batches.
+
+    Args:
+        file: the fragment's file.
+        fragment: what to read of it.
+        schema: of the rows.
+        advantages, kept: of the fragment's n answers, (n,).
+        batches: its rows as `passed_batches` gives them, if they are read already.
+
+    Raises:
+        InputError: the file cannot be read, or one of its columns cannot have the type that the schema says.
+    """
+    numbers, flags, first = _numbers(advantages), pa.array(kept), 0
+    for batch in batches if batches is not None else passed_batches(file, fragment):
+        columns = [_as(batch, field, file) for field in schema if field.name not in ADDED]
+        added = (numbers.slice(first, batch.num_rows), flags.slice(first, batch.num_rows))
+        yield pa.RecordBatch.from_arrays([*columns, *added], schema=schema)
+        first += batch.num_rows
+
+
+def passed_batches(file: DataFile, fragment: Fragment) -> Iterator[pa.RecordBatch]:
+    """The input columns of a fragment that its output has too."""
+    return file.batches(fragment, [name for name in file.schema.names if name not in NOT_PASSED])
+
+
+def _rows(scored: ScoredAnswers, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    rollouts = scored.rollouts
 
     def read(file: DataFile, fragment: Fragment) -> Iterable[pa.RecordBatch]:
-        batches = file.batches(fragment, [name for name in file.schema.names if name not in NOT_PASSED])
+        batches = passed_batches(file, fragment)
         held, size = [], 0
         for batch in batches:
             held.append(batch)
@@ -191,15 +234,11 @@ def _rows(scored: ScoredAnswers, schema: pa.Schema, whole: pa.Schema) -> Iterato
                 return itertools.chain(held, batches)
         return held
 
-    for fragment, batches in zip(scored.rollouts.fragments, scored.rollouts.map_here(read), strict=True):
-        file = scored.rollouts.files[fragment.file_number]
-        for batch in batches:
-            columns = [_as(batch, field, file) for field in schema]
-            rows = batch.num_rows
-            yield pa.RecordBatch.from_arrays(
-                [*columns, advantages.slice(first, rows), kept.slice(first, rows)], schema=whole
-            )
-            first += rows
+    kept = scored.kept
+    for fragment, first, batches in zip(rollouts.fragments, rollouts.first_rows, rollouts.map_here(read), strict=True):
+        own = slice(first, first + fragment.rows)
+        file = rollouts.files[fragment.file_number]
+        yield from passed_rows(file, fragment, schema, scored.advantages[own], kept[own], batches)
 
 
 def _as(batch: pa.RecordBatch, field: pa.Field, file: DataFile) -> pa.Array:
@@ -217,11 +256,11 @@ def _as(batch: pa.RecordBatch, field: pa.Field, file: DataFile) -> pa.Array:
         ) from error
 
 
-def _provenance(scored: ScoredAnswers) -> Provenance:
+def _provenance(scored: ScoredAnswers, parts: int) -> Provenance:
     rollouts = scored.rollouts
     roles = {role: c.terms for role, c in rollouts.choices.items() if role in ("group", "step", "reward")}
-    if rollouts.provenance is not None:
-        return rollouts.provenance
-    rows = np.diff(scored.table.first_row_of_file).tolist() if len(rollouts.files) > 1 else []
+    rows = np.diff(scored.table.first_row_of_file).tolist() if len(rollouts.files) > 1 or parts else []
+    if (written := rollouts.provenance) is not None:
+        return dataclasses.replace(written, parts=parts, file_rows=written.file_rows or (rows if parts else []))
     settings = {name: getattr(scored.recipe, name) for name in ADVANTAGE_FIELDS}
-    return Provenance({**roles, "advantage": ["advantage"]}, rollouts.group_size, settings, rows)
+    return Provenance({**roles, "advantage": ["advantage"]}, rollouts.group_size, settings, rows, parts)

@@ -84,7 +84,7 @@ def open_rollouts(
     if selection.join is not None:
         pairing = Pairing(files, _opened(joined), selection.on, selection.join)
         files = pairing.files
-    provenance = provenance_of(files[0].schema) if len(files) == 1 and "advantage" in needs else None
+    provenance = provenance_of([file.schema for file in files]) if "advantage" in needs else None
     if provenance is not None and not _applies(provenance, selection, files[0].schema):
         provenance = None
     choices, group_size = _choose(files, selection, needs, optional, provenance, pairing)

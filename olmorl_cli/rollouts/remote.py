@@ -1,6 +1,7 @@
 """Files behind URIs: found like those of this machine, and read by ranges, only as far as they are needed."""
 
 import dataclasses
+import functools
 import importlib
 import io
 import logging
@@ -17,10 +18,10 @@ from itertools import chain
 from typing import IO, Any, Literal, TypeVar, cast
 from urllib.parse import unquote
 
-from olmorl_cli.errors import InputError, UsageError, shown_uri
+from olmorl_cli.errors import InputError, OutputError, UsageError, shown_uri
 from olmorl_cli.rollouts.parallel import REMOTE_AT_ONCE, in_order
 from olmorl_cli.rollouts.remote_errors import NOT_FOUND, RemoteError, failure_of, secrets_of
-from olmorl_cli.rollouts.sources import Source, held, keeping, partition_of, temporary_file
+from olmorl_cli.rollouts.sources import Source, descriptor_path, held, keeping, partition_of, temporary_file
 
 R = TypeVar("R")
 
@@ -197,6 +198,35 @@ class RemoteFiles:
     def handle(self, path: str, size: int) -> Any:
         """fsspec's open file, which fetches what is read of it and no more. For one thread."""
         return self._fs.open(path, "rb", cache_type="none", size=size)
+
+    @property
+    def takes_files(self) -> bool:
+        """Whether files can be written there."""
+        return not self._web
+
+    def put(self, copy: IO[bytes], path: str) -> None:
+        """Write the bytes of a temporary file to a path, where they are all at once or not at all.
+
+        Raises:
+            OutputError: they cannot be written.
+        """
+        self._written(path, lambda: self._fs.put_file(descriptor_path(copy.fileno()), path))
+
+    def remove(self, paths: list[str]) -> None:
+        """Remove files.
+
+        Raises:
+            OutputError: one cannot be removed.
+        """
+        for path in paths:
+            self._written(path, functools.partial(self._fs.rm_file, path))
+
+    def _written(self, path: str, what: Callable[[], object]) -> None:
+        try:
+            self.tried(shown_uri(path), what)
+        except RemoteError as error:
+            failure = error.failure
+            raise OutputError(f"{shown_uri(path)}: cannot be written: {failure.what}. {failure.action}") from error
 
     def tried(self, name: str, what: Callable[[], R]) -> R:
         """What a function gives that asks over the network; it is asked again a few times where that may help.

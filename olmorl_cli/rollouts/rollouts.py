@@ -54,7 +54,7 @@ class Rollouts:
         choices: role → the columns that play it; roles that no column plays are left out.
         group_size: of consecutive groups, or None.
         compact: log-probs stand only for the tokens that the mask marks.
-        provenance: where the advantages come from, if `olmorl` wrote the (only) file and its advantages are used.
+        provenance: where the advantages come from, if `olmorl` wrote the files (all of one output) and they are used.
         joined: further files, whose columns stand beside those of `files`.
         notes: what a person should know of how the input was opened.
         files_of_labels: numbers of the files whose masks are label ids.

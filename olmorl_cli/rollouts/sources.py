@@ -118,7 +118,7 @@ def standard_input() -> Source:
     if stat.S_ISREG(status.st_mode) and os.lseek(0, 0, os.SEEK_CUR) == 0:
         if status.st_size == 0:
             raise InputError(f"{name}: it is empty. Check the program before the pipe")
-        return Source(_descriptor_path(0), name)
+        return Source(descriptor_path(0), name)
     with temporary_file() as copy, open(0, "rb", buffering=0, closefd=False) as pipe:
         _copy(pipe, copy, name)
         if copy.tell() == 0:
@@ -171,7 +171,7 @@ def held(copy: IO[bytes], name: str) -> Source:
     """A source that reads a temporary file, called `name`, and keeps it alive when `copy` is closed."""
     copy.flush()
     descriptor = Descriptor(os.dup(copy.fileno()))
-    return Source(_descriptor_path(descriptor.number), name, hold=descriptor)
+    return Source(descriptor_path(descriptor.number), name, hold=descriptor)
 
 
 def allow_open_files(number: int) -> None:
@@ -186,7 +186,7 @@ def allow_open_files(number: int) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _descriptor_path(descriptor: int) -> str:
+def descriptor_path(descriptor: int) -> str:
     """A path that opens the descriptor's file anew."""
     for folder in ("/proc/self/fd", "/dev/fd"):
         if os.path.exists(f"{folder}/{descriptor}"):
@@ -302,7 +302,7 @@ def _file(path: str) -> Source:
         path.encode()
     except UnicodeEncodeError:  # pyarrow takes names in UTF-8 only
         descriptor = Descriptor(os.open(path, os.O_RDONLY))
-        return Source(_descriptor_path(descriptor.number), path, partition_of(path), descriptor)
+        return Source(descriptor_path(descriptor.number), path, partition_of(path), descriptor)
     return Source(os.path.abspath(path), path, partition_of(path))
 
 

@@ -60,7 +60,10 @@ def check_target(path: str | None, inputs: Sequence[Source], option: str = "-o")
         raise UsageError(f"{path}: it is a folder. Name a file to write")
     folder = os.path.dirname(os.path.realpath(path))
     if not os.path.isdir(folder) and is_uri(path):
-        raise UsageError(f"{shown_uri(path)}: output is local. Write to a file of this machine, and copy it there")
+        raise UsageError(
+            f"{shown_uri(path)}: a single file is written on this machine only. Write it here and copy it there"
+            " (advantages writes parts to a URI that ends in /)"
+        )
     if not os.path.isdir(folder):
         raise UsageError(f"{path}: the folder {folder} does not exist. Make it first")
     if os.path.exists(path):
@@ -152,7 +155,7 @@ def _beside(path: str) -> Iterator[IO[bytes]]:
                 sink.flush()
                 os.fsync(sink.fileno())
             os.replace(beside, path)
-            _sync_folder(folder)
+            sync_folder(folder)
         except BaseException:
             with _ignored(errno.ENOENT):
                 os.unlink(beside)
@@ -168,7 +171,8 @@ def _ignored(number: int) -> Iterator[None]:
             raise
 
 
-def _sync_folder(folder: str) -> None:
+def sync_folder(folder: str) -> None:
+    """Have the names of a folder's files written to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

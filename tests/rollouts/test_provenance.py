@@ -181,6 +181,6 @@ def test_it_is_written_beside_the_metadata_that_is_there() -> None:
     written = Provenance({"reward": ["r", "s"], "advantage": ["advantage"]}, 4, {"scale": "none"}, [3, 5])
     schema = written.written_into(pa.schema([("r", pa.int8())], metadata={b"pandas": b"{}"}))
     assert schema.metadata[b"pandas"] == b"{}"
-    assert provenance_of(schema) == written
+    assert provenance_of([schema]) == written
     assert json.loads(schema.metadata[KEY])["version"] == 1
-    assert provenance_of(pa.schema([])) is None
+    assert provenance_of([pa.schema([])]) is None
