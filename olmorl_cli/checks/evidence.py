@@ -51,8 +51,8 @@ class Evidence:
         sums: the per-answer sums of the real tokens; None without log-probs.
         old_equals_new: the old log-probs are the new ones.
         mismatch: sampler against old; None without both.
-        lengths: int (N,), real tokens, or the length of the text; None where neither is known.
-        length_unit: tokens or letters.
+        lengths: int (N,), real tokens, or the length of the token ids or the text; None where none is known.
+        length_unit: unmasked tokens, tokens or letters.
         texts: None without a column of texts or token ids.
         cut: which answers were cut off, 1.0 or 0.0; None without a column that tells.
         components: further columns of rewards.

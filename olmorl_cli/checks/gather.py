@@ -54,9 +54,9 @@ def evidence_of(scored: ScoredAnswers, tokens: TokenPass | None, has_terms: bool
     further = _Further.of(scored)
     lengths, unit = further.lengths, further.unit
     if tokens is not None and tokens.sums is not None:
-        lengths, unit = tokens.sums.tokens, "tokens"
+        lengths, unit = tokens.sums.tokens, "unmasked tokens"
     elif "mask" in rollouts.choices:
-        lengths, unit = answer_lengths(rollouts), "tokens"
+        lengths, unit = answer_lengths(rollouts), "unmasked tokens"
     steps = table.steps
     measured = tokens is not None and {"logp_old", "logp_sampler"} <= set(columns)
     given = further.given

@@ -47,7 +47,7 @@ def zero_signal(e: Evidence) -> Finding:
         f"{percent(answers.sum() / max(int(e.scorable.sum()), 1))} of the answers",
     ]
     if e.sums is not None and (total := int(e.sums.tokens[e.scorable].sum())):
-        parts.append(f"{percent(int(e.sums.tokens[answers].sum()) / total)} of the tokens")
+        parts.append(f"{percent(int(e.sums.tokens[answers].sum()) / total)} of the unmasked tokens")
     message = (
         f"{', '.join(parts)} have no signal (limit {percent(MOST_ZERO)} of the groups): {int(at_high.sum())} groups all at"
         f" {high:g}, {int(at_low.sum())} all at {low:g}, {int((lost & ~at_high & ~at_low).sum())} all equal between"

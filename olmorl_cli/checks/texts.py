@@ -16,7 +16,7 @@ LEAST_GROUPS = 10
 MOST_CUT = 0.05
 """Share of answers that may be cut off."""
 MOST_COPIES = 0.35
-"""Share of answers that may be copies of another of their group."""
+"""Share of answers that may repeat an earlier one of their group."""
 
 
 def length_reward(e: Evidence) -> Finding:
@@ -34,8 +34,9 @@ def length_reward(e: Evidence) -> Finding:
     mean, low, high = mean_interval(correlations, LEVEL)
     longer, shorter = low > LEAST_CORRELATION, high < -LEAST_CORRELATION
     message = (
-        f"rank correlation of length and reward inside groups: {mean:.3f}, {100 * LEVEL:g} % interval {low:.3f} to"
-        f" {high:.3f} (limit: all of it beyond {LEAST_CORRELATION:g} or -{LEAST_CORRELATION:g})"
+        f"Spearman's rank correlation of length ({e.length_unit} of the answer) and reward inside a group, mean over"
+        f" {correlations.size} groups: {mean:.3f}, {100 * LEVEL:g} % interval {low:.3f} to {high:.3f} (limit: all of it"
+        f" beyond {LEAST_CORRELATION:g} or -{LEAST_CORRELATION:g})"
     )
     action = (
         "Read long answers: are they better, or does the reward pay for length? Then normalise by length, or penalise it"
@@ -94,8 +95,9 @@ def duplicates(e: Evidence) -> Finding:
     share, n = copies.size / rows.size, int((most > least).sum())
     several = int((np.diff(starts, append=rows.size) > 1).sum())
     message = (
-        f"{percent(share)} of {rows.size} answers ({texts.name}) are copies of another in their group (limit"
-        f" {percent(MOST_COPIES)}); {n} of {several} answers that come more than once have different rewards"
+        f"{percent(share)} of {rows.size} answers are surplus copies: their {texts.name} repeats that of an earlier answer"
+        f" of the group (limit {percent(MOST_COPIES)}); {several} different ones come more than once, {n} of these with"
+        " different rewards"
     )
     named = np.sort(rows[noisy] if n else copies)
     if n:

@@ -45,11 +45,12 @@ def clip(e: Evidence) -> Finding:
         return not_available(code, "no token has an advantage other than 0")
     share = lost / whole
     sides = [
-        f"{_share(terms.below, tokens, negative)} of {int(tokens[negative].sum())} tokens with A < 0 lie below the bound",
-        f"{_share(terms.above, tokens, positive)} of {int(tokens[positive].sum())} with A > 0 above",
+        f"{_share(terms.below, tokens, negative)} of the {int(tokens[negative].sum())} with A < 0 lie below the bound",
+        f"{_share(terms.above, tokens, positive)} of the {int(tokens[positive].sum())} with A > 0 above",
     ]
     message = (
-        f"the clip takes {percent(share)} of the sum of |advantage| (limit {percent(MOST_CLIPPED)}); {', '.join(sides)}"
+        f"the clip takes {percent(share)} of the counted tokens' sum of |advantage| (limit {percent(MOST_CLIPPED)}); of the"
+        f" counted tokens, those unmasked in kept groups, {', '.join(sides)}"
     )
     action = "Make fewer updates a batch, lower the learning rate, or widen the bounds"
     return found(code, share > MOST_CLIPPED, share, n, message, action)
@@ -81,10 +82,11 @@ def mismatch(e: Evidence) -> Finding:
     weights = not k3 <= MOST_K3 or not abs(mean - 1.0) <= MOST_OFF or sample < LEAST_SAMPLE
     disagree = rate > MOST_DISAGREED and disagreed >= LEAST_DISAGREED
     message = (
-        f"|logp_old - logp_sampler|: mean {difference:.3g} (limit {MOST_DIFFERENCE:g}), 99 % within {tail:.3g} (limit"
-        f" {MOST_TAIL:g}); weights: k3 {k3:.3g} (limit {MOST_K3:g}), k1 {k1:.3g}, mean {mean:.4g} (limit {MOST_OFF:g} from"
-        f" 1), effective sample {percent(sample)} (limit {percent(LEAST_SAMPLE)}); {disagreed} of {sure} confident"
-        f" tokens disagree (limit {MOST_DISAGREED:g} of them and {LEAST_DISAGREED}); it takes two of these three to fire"
+        f"|logp_old - logp_sampler| over {n} unmasked tokens with both: mean {difference:.3g} (limit {MOST_DIFFERENCE:g}),"
+        f" 99 % within {tail:.3g} (limit {MOST_TAIL:g}); weights: k3 {k3:.3g} (limit {MOST_K3:g}), k1 {k1:.3g}, mean"
+        f" {mean:.4g} (limit {MOST_OFF:g} from 1), effective sample {percent(sample)} of these tokens (limit"
+        f" {percent(LEAST_SAMPLE)}); {disagreed} of {sure} confident tokens disagree (limit {MOST_DISAGREED:g} of them and"
+        f" {LEAST_DISAGREED}); it takes two of these three to fire"
     )
     action = "Check that sampler and trainer have the same weights, temperature and numeric type, or cap the weights"
     return found(code, sum((bulk, weights, disagree)) >= 2, k3, n, message, action)
@@ -132,8 +134,9 @@ def mismatch_position(e: Evidence) -> Finding:
     fires = share[worst] > MOST_SHARE and times[worst] > MOST_TIMES and own[worst] > MOST_DIFFERENCE
     message = (
         f"the greatest mean |logp_old - logp_sampler|, {own[worst]:.3g}, is that of the {BUCKETS[worst]}: {times[worst]:.1f}"
-        f" times that of the others, {percent(share[worst])} of the sum in {percent(tokens[worst] / n)} of tokens (limits:"
-        f" a mean of {MOST_DIFFERENCE:g}, {MOST_TIMES:g} times, {percent(MOST_SHARE)} of the sum, all three)"
+        f" times that of the others, {percent(share[worst])} of the sum in {percent(tokens[worst] / n)} of the unmasked"
+        f" tokens with both (limits: a mean of {MOST_DIFFERENCE:g}, {MOST_TIMES:g} times, {percent(MOST_SHARE)} of the sum,"
+        " all three)"
     )
     action = "First tokens: compare the templates. Last ones: compare how the end of an answer, or its cut, is scored"
     return found(code, bool(fires), float(times[worst]), n, message, action, where={"places": [BUCKETS[worst]]})

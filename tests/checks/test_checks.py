@@ -182,7 +182,8 @@ def test_the_clips_share_of_the_advantages() -> None:
     advantages = run.evidence().advantages
     lost = np.abs(advantages[advantages < 0]).sum()  # one token of each answer below the bound
     assert finding.value == pytest.approx(lost / (np.abs(advantages) * run.lengths).sum(), rel=1e-12)
-    assert f"{int(run.lengths[advantages < 0].sum())} tokens with A < 0 lie below" in finding.message
+    assert "of the counted tokens, those unmasked in kept groups" in finding.message
+    assert f"{int(run.lengths[advantages < 0].sum())} with A < 0 lie below" in finding.message
     assert "0.0 % of" in finding.message
 
 
@@ -267,7 +268,27 @@ def test_one_answer_with_two_rewards_is_a_noisy_verifier() -> None:
     finding = found(run, "duplicates")
     assert finding.fired
     assert finding.where == {"rows": [at, at + 1]}
-    assert "1 of " in finding.message
+    assert " different ones come more than once, 1 of these with different rewards (limit 0)" in finding.message
+    assert finding.value is not None
+    assert (
+        f"{100 * finding.value:.1f} % of {run.groups.size} answers are surplus copies: their completion" in finding.message
+    )
+
+
+def test_every_copy_but_the_first_is_a_surplus_one() -> None:
+    run = healthy(SEED)
+    run.hashes[:], run.rewards[:] = np.arange(run.groups.size), run.rewards[0]
+    run.hashes[:3] = 0
+    finding = found(run, "duplicates")
+    assert finding.value == 2 / run.groups.size
+    assert "1 different ones come more than once, 0 of these with different rewards" in finding.message
+
+
+def test_a_length_says_what_it_counts() -> None:
+    run = healthy(SEED)
+    for unit in ("unmasked tokens", "letters"):
+        message = found(replace(run.evidence(), length_unit=unit), "length_reward").message
+        assert message.startswith(f"Spearman's rank correlation of length ({unit} of the answer) and reward inside a group")
 
 
 def test_copies_in_other_groups_are_none() -> None:

@@ -258,4 +258,4 @@ def test_a_real_run_is_found_out() -> None:
     assert found["no_signal_step"]["where"] == {"steps": [4, 12]}
     assert found["zero_signal"]["value"] == 6 / 8
     assert "3 groups all at 1, 3 all at 0, 0 all equal between" in found["zero_signal"]["message"]
-    assert "75.7 % of the tokens" in found["zero_signal"]["message"], "190 of 251"
+    assert "75.7 % of the unmasked tokens" in found["zero_signal"]["message"], "190 of 251"
