@@ -267,22 +267,37 @@ def write_tokens(result: "Objective", skip: bool, destination: Destination) -> N
 
 
 def say(quiet: bool, notes: Sequence[str]) -> None:
-    """Notes on standard error, a line each."""
+    """Notes on standard error, a line each, on a terminal folded between words."""
     if not quiet:
         for note in notes:
-            print_error(f"olmorl: note: {note}")
+            print_error(f"olmorl: note: {note}", folded=True)
 
 
-def print_error(line: str) -> None:
-    """One line on standard error, whatever its encoding and whatever the data put into it; no URI's secrets."""
+def print_error(line: str, *, folded: bool = False) -> None:
+    """One line on standard error, whatever its encoding and whatever the data put into it; no URI's secrets.
+
+    Args:
+        line: the words.
+        folded: on a terminal, break it between words rather than anywhere.
+    """
     if sys.stderr is None:
         return
-    stream = sys.stderr
+    stream, text = sys.stderr, visible(without_secrets(line))
     try:
-        stream.buffer.write((visible(without_secrets(line)) + "\n").encode(stream.encoding or "utf-8", "backslashreplace"))
+        shown = _folded(text) if folded and stream.isatty() else text
+        stream.buffer.write(f"{shown}\n".encode(stream.encoding or "utf-8", "backslashreplace"))
         stream.flush()
     except OSError:
         discard(2)  # nobody can be told; the exit code still says it
+
+
+def _folded(text: str) -> str:
+    """Lines as wide as the terminal that standard error is, all but the first of them indented."""
+    import shutil
+    import textwrap
+
+    width = shutil.get_terminal_size(os.get_terminal_size(sys.stderr.fileno())).columns or 80
+    return textwrap.fill(text, max(width, 20), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def discard(descriptor: int) -> None:
@@ -296,7 +311,7 @@ def say_columns(quiet: bool, rollouts: "Rollouts") -> None:
         return
     shown = {role: "consecutive rows" if value is None else value for role, value in rollouts.columns().items()}
     pairs = (f"{role} = {' + '.join(v) if isinstance(v, list) else v}" for role, v in shown.items())
-    print_error(f"olmorl: columns: {', '.join(pairs)}")
+    print_error(f"olmorl: columns: {', '.join(pairs)}", folded=True)
 
 
 @contextmanager

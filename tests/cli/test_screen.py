@@ -200,6 +200,20 @@ def test_the_columns_are_said_on_a_terminal_only(rollouts: str) -> None:
     assert kit.terminal("objective", rollouts, apart=True).err == ""
 
 
+def test_notes_are_folded_between_words_on_a_terminal_alone(rollouts: str) -> None:
+    kit.write("s.parquet", prompt_id=list("abcdefgh"))
+    for width in (40, 80):
+        done = kit.terminal("groups", "s.parquet", width=width, env={"TERM": "dumb"})
+        notes = done.text.split("olmorl: ")[1:]
+        assert len(notes) == 2
+        lines = done.text.splitlines()
+        assert max(map(len, lines)) <= width
+        assert "olmorl: columns: group = prompt_id, step = step," in " ".join(done.text.split())
+    piped = kit.run("groups", "s.parquet").err
+    assert piped.count("\n") == 1
+    assert "prompt_id" in piped
+
+
 def test_machine_formats_are_the_same_on_a_terminal() -> None:
     kit.write("r.parquet", prompt_id=["a long id with spaces " * 10] * 8)
     for command in (("groups", "r.parquet", "-f", "jsonl"), ("objective", "r.parquet", "-f", "csv")):
