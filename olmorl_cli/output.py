@@ -206,7 +206,7 @@ def write_objectives(results: list["Objective"], records: list[dict[str, Any]], 
     from olmorl_cli.rollouts.writer import write_records
 
     def screen(console: "Console") -> Iterator["RenderableType"]:
-        from olmorl_cli.display.screens import objective_screen
+        from olmorl_cli.display.objectives import objective_screen
 
         return objective_screen(results, console)
 

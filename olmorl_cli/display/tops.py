@@ -7,21 +7,21 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from olmorl_cli.display.screens import headline, id_cells
-from olmorl_cli.display.tables import GAP, WIDE, Column, columns_table
+from olmorl_cli.display.tables import FAIR_TEXT, GAP, Column, bars_column, columns_table, rank_in
 from olmorl_cli.display.text import bar, number, plain, share
 from olmorl_cli.scoring import ScoredAnswers
 from olmorl_cli.top import Top
 
 BAR = 8
-LEAST = 24
-"""Letters of a text that are shown at least."""
 LINES = 2
 """Lines of a table's row that the start of a text may take."""
+LEFT_OUT_LAST = ("row", "tokens", "reward", "step")
+"""Columns that can be left out for want of room: the first of them last."""
 
 
 def top_screen(scored: ScoredAnswers, top: Top, console: Console) -> Iterator[RenderableType]:
     """How much they weigh together; then those that the update pushes toward, and those that it pushes away from."""
-    advantages = np.array([np.nan if a is None else a for a in top.table["advantage"].to_pylist()], dtype=np.float64)
+    advantages = np.array(top.table["advantage"].to_pylist(), dtype=np.float64)
     yield headline(scored)
     weight = share(float(top.weights.sum()), top.total)
     yield Text(f"{number(top.table.num_rows)} of them have {weight} of the sum of |advantage| x tokens")
@@ -29,33 +29,27 @@ def top_screen(scored: ScoredAnswers, top: Top, console: Console) -> Iterator[Re
         ("pushed toward", advantages > 0.0, "green"),
         ("pushed away from", advantages < 0.0, "red"),
     ):
-        rows = np.flatnonzero(which & (top.weights > 0.0))
-        if rows.size:
-            yield ""
-            yield Text(title, style=f"bold {style}")
-            yield _table(top, rows, style, console)
-    if left := int((~(top.weights > 0.0)).sum()):
+        rows = np.flatnonzero(which)
         yield ""
-        yield Text(f"{number(left)} more weigh nothing: advantage 0 or none, or no token", style="dim")
+        yield Text(title if rows.size else f"{title}: none", style=f"bold {style}")
+        if rows.size:
+            yield _table(top, rows, style, console)
 
 
 def _table(top: Top, rows: np.ndarray, style: str, console: Console) -> RenderableType:
     table = top.table.take(rows)
-    most = float(top.weights.max())
-    columns = [
-        Column(name, id_cells(table[name]), numeric=False) for name in table.column_names[: table.column_names.index("row")]
-    ]
-    columns.append(Column("row", [Text(str(row)) for row in table["row"].to_pylist()], numeric=True))
+    ids = table.column_names[: table.column_names.index("row")]
+    columns = [Column(name, id_cells(table[name]), rank=rank_in(LEFT_OUT_LAST, name)) for name in ids]
+    columns.append(Column("row", [Text(str(row)) for row in table["row"].to_pylist()], True, rank_in(LEFT_OUT_LAST, "row")))
     columns += [
-        Column(name, [Text(number(value)) for value in table[name].to_pylist()], numeric=True)
+        Column(name, [Text(number(v)) for v in table[name].to_pylist()], numeric=True, rank=rank_in(LEFT_OUT_LAST, name))
         for name in ("reward", "advantage", "tokens")
     ]
-    if console.width >= WIDE + 2 * BAR:
-        with np.errstate(invalid="ignore"):
-            parts = np.nan_to_num(top.weights[rows] / most)
-        columns.append(Column("weight", [Text(bar(part, BAR, console), style=style) for part in parts.tolist()]))
+    with np.errstate(invalid="ignore"):
+        parts = np.nan_to_num(top.weights[rows] / float(top.weights.max()))
+    columns.append(bars_column("weight", [bar(part, BAR, console) for part in parts.tolist()], style))
     room = console.width - sum(column.widest + GAP for column in columns)
-    letters = max(LEAST, room * LINES if room >= LEAST else console.width * LINES)
+    letters = LINES * max(FAIR_TEXT, room)
     texts = table["text"].to_pylist()
     if any(text is not None for text in texts):
         columns.append(Column("text", [_start(text, letters) for text in texts]))

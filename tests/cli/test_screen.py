@@ -29,7 +29,7 @@ HOSTILE = {
 """Texts, and how they are shown."""
 
 COMMANDS = [("advantages",), ("groups",), ("objective",), ("objective", "--by", "step"), ("compare",)]
-WIDTHS = [40, 80, 200]
+WIDTHS = [40, 60, 80, 100, 120, 200]
 NOT_TEXT = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u2028\u202e]")
 BLOCKS = "▁▂▃▄▅▆▇█▏▎▍▌▋▊▉"
 
@@ -56,13 +56,41 @@ def test_nothing_is_cut_and_no_number_is_broken(width: int, rollouts: str) -> No
         assert not re.search(r"\w…|…\n|[█▏▎▍▌▋▊▉#.]…", shown), f"{call} is cut without saying so"
         words = {
             "advantages": ["advantage", "dropped", "kept", "reward", "-0.125", "0.25"],
-            "groups": ["group", "mean", "std", "kept", "dropped", "0.375", "0.125"],
+            "groups": ["group", "mean", "kept", "dropped", "0.375"],
             "objective": ["objective", *(["0.059"] if "--by" in call else ["olmorl", "0.1373333333", "0.103"])],
-            "compare": ["objective", "olmorl", "dr-grpo", "cispo", "0.137333", "0.103"],
+            "compare": ["recipe", "objective", "change", "olmorl", "dr-grpo", "cispo", "0.137333"],
         }
-        assert [word for word in words[call[0]] if not re.search(rf"(?<![\w.]){re.escape(word)}(?![\w.])", shown)] == [], (
-            call
-        )
+        wide = {"groups": ["std", "min", "max"], "compare": ["effective tokens", "clip low", "0.103", "approx kl"]}
+        expected = words[call[0]] + (wide.get(call[0], []) if width == 200 else [])
+        assert [word for word in expected if not re.search(rf"(?<![\w.]){re.escape(word)}(?![\w.])", shown)] == [], call
+        assert width < 200 or "left out" not in shown
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_columns_that_have_no_room_are_left_out_by_name(width: int, rollouts: str) -> None:
+    for command, essential, least in (
+        (("objective", "--by", "step"), ["step", "objective"], ["objective all groups", "ratio min", "ratio max"]),
+        (("compare",), ["recipe", "objective", "change"], ["kept groups", "groups", "tokens"]),
+        (("groups",), ["step", "group", "mean", "kept"], ["min", "max"]),
+    ):
+        shown = screen(command[0], rollouts, *command[1:], width=width)
+        head = shown.split("\n\n")[-1].split("\nleft out")[0]
+        said = " ".join("left out".join(shown.split("left out")[1:]).split())
+        assert [name for name in essential if name not in head] == []
+        left = re.findall(r"[a-z ]+(?=[,;])", said.removeprefix(" for want of room: "))
+        names = {name.strip() for name in left}
+        assert not names & set(essential), command
+        assert names >= set(least) or width >= 60, command
+        assert bool(said) == (width < {"objective": 100, "compare": 160, "groups": 60}[command[0]]), command
+
+
+def test_all_batches_are_shown_up_to_a_hundred() -> None:
+    tokens = {name: [[-1.0]] * 240 for name in ("logp_new", "logp_old")}
+    table = {"step": [*range(120)] * 2, "reward": [1.0] * 120 + [0.0] * 120, "prompt_id": [1] * 240}
+    kit.write("r.parquet", pa.table(table | tokens))
+    shown = screen("objective", "r.parquet", "--by", "step", width=120)
+    assert [int(line.split()[0]) for line in shown.splitlines() if re.match(r"\d+ ", line)] == list(range(100))
+    assert "the first 100 of 120 rows; all of them with -f jsonl, or -o FILE" in shown
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -80,6 +108,21 @@ def test_rows_that_are_not_shown_are_counted() -> None:
     assert re.search(r"first 20 of 1,500 groups", screen("groups", "r.parquet").replace("\n", " "))
     kit.write("steps.parquet", step=list(range(8)))
     assert "first" not in screen("objective", "steps.parquet", "--by", "step", width=200)
+
+
+def test_a_table_of_nothing_is_its_heading() -> None:
+    kit.write("r.parquet", kit.rollouts().slice(0, 0))
+    for command in (("objective", "--by", "step"), ("compare",), ("groups",), ("advantages", "--top", "2")):
+        shown = screen(command[0], "r.parquet", *command[1:])
+        assert {"advantages": "pushed toward: none", "groups": "mean"}.get(command[0], "objective") in shown
+
+
+def test_what_is_drawn_says_between_what_it_lies(rollouts: str) -> None:
+    shown = screen("groups", rollouts, width=200)
+    assert "mean reward 0 to 3" in shown
+    assert "rewards 0 to 3" in shown
+    kit.many("r.parquet", 40)
+    assert "the first 20 of 40 groups, in input order" in screen("groups", "r.parquet", width=100)
 
 
 def test_totals_stand_above(rollouts: str) -> None:
