@@ -228,10 +228,10 @@ def write_sums(result: "Objective", destination: Destination) -> None:
 
 
 def write_top(scored: "ScoredAnswers", number: int, destination: Destination) -> None:
-    """Send the answers of greatest weight, one row an answer, to their destination."""
+    """Send the answers of greatest weight, one row an answer, to their destination; as many each way in a table."""
     from olmorl_cli.top import top_answers
 
-    top = top_answers(scored, number)
+    top = top_answers(scored, number, each_way=destination.format == "table")
 
     def screen(console: "Console") -> Iterator["RenderableType"]:
         from olmorl_cli.display.tops import top_screen

@@ -33,8 +33,13 @@ class Top:
     total: float
 
 
-def top_answers(scored: ScoredAnswers, number: int) -> Top:
+def top_answers(scored: ScoredAnswers, number: int, *, each_way: bool = False) -> Top:
     """The `number` answers of greatest weight, or all if there are fewer.
+
+    Args:
+        scored: the answers.
+        number: how many.
+        each_way: so many with an advantage above 0, and so many with one below; none that weighs nothing.
 
     Raises:
         InputError: a file cannot be read, or a group column is called like one of the others.
@@ -45,7 +50,12 @@ def top_answers(scored: ScoredAnswers, number: int) -> Top:
     with np.errstate(invalid="ignore", over="ignore"):
         weights = np.where(tokens > 0, np.abs(scored.advantages) * tokens, 0.0)
     unscorable = np.isnan(scored.advantages)
-    order = np.argsort(np.where(unscorable, np.inf, -weights), kind="stable")[:number]
+    order = np.argsort(np.where(unscorable, np.inf, -weights), kind="stable")
+    if each_way:
+        order = order[weights[order] > 0.0]
+        upward = scored.advantages[order] > 0.0
+        order = order[np.where(upward, np.cumsum(upward), np.cumsum(~upward)) <= number]
+    order = order if each_way else order[:number]
     table = answers_table(scored).take(pa.array(order))
     table = table.append_column("tokens", pa.array(tokens[order]))
     table = table.append_column("text", _texts(scored, order))

@@ -1,6 +1,7 @@
 """`advantages --top N`: the answers of greatest |advantage| x tokens, in every format; and what tables draw at any width."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +36,15 @@ def test_rows_are_those_of_greatest_weight_in_every_format() -> None:
         assert [row["tokens"] for row in rows] == [WEIGHTED[row] for row in ORDER[:4]]
         assert [row["advantage"] for row in rows] == [kit.ADVANTAGES[row] for row in ORDER[:4]]
         assert [row["text"] for row in rows] == [TEXTS[row] for row in ORDER[:4]]
+
+
+def test_a_table_has_as_many_in_each_direction() -> None:
+    done = kit.terminal("advantages", "r.parquet", "--top", "2", width=200, apart=True)
+    toward, away = kit.without_styles(done.text).split("pushed toward")[1].split("pushed away from")
+    rows = [[int(row) for row in re.findall(r"^\d +[a-c] +(\d)", part, re.MULTILINE)] for part in (toward, away)]
+    assert rows == [[4, 0], [2, 5]], "the rows of greatest weight with an advantage above 0, and below"
+    kit.write("one.parquet", reward=[1.0] * 8)
+    assert "pushed toward: none" in kit.terminal("advantages", "one.parquet", "--top", "2", apart=True).text
 
 
 def test_all_are_given_where_there_are_fewer_and_a_null_text_is_null() -> None:
@@ -101,7 +111,7 @@ def test_a_group_column_of_a_results_name_is_refused() -> None:
     assert "called like a column of the result: text" in done.err
 
 
-@pytest.mark.parametrize("width", [40, 80, 120, 200])
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 200])
 def test_screens_are_whole_at_any_width(width: int) -> None:
     kit.write("by.parquet", step=list(range(8)))
     calls = [
@@ -126,7 +136,9 @@ def test_screens_are_whole_at_any_width(width: int) -> None:
     assert BLOCKS & set(by), "the course of each figure"
     assert ("rewards" in groups) == (width >= 80)
     assert BLOCKS & set(groups) or width < 80
-    assert ("step: 0" in by) == (width < 200), "a table where there is room"
+    assert len(re.findall(r"^\d ", by, re.MULTILINE)) == 8, "a table, a line a step"
+    assert "step: 0" not in by + top
+    assert ("left out for want of room" in by) == (width < 100)
 
 
 def test_a_series_is_drawn_in_ascii_too() -> None:
