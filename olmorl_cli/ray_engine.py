@@ -6,7 +6,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -20,6 +20,11 @@ R = TypeVar("R")
 
 TRIES = 3
 """Times that a fragment is read which cannot be read: another worker, or another moment, may have more luck."""
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent anywhere
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else a warning, once for each process
+}
+"""Environment of Ray, where the user's own does not set it."""
 CONNECT_SECONDS = 10
 """How long the head of a cluster is waited for."""
 IN_FLIGHT = 2
@@ -105,20 +110,21 @@ class RayEngine:
         """
         if self._task is not None:
             return self._task
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        for name, value in SETTINGS.items():
+            os.environ.setdefault(name, value)
         import ray
 
-        here = {"address": "local", "num_cpus": cores(), "include_dashboard": False}
+        here = {"address": "local", "num_cpus": cores(), "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
         options: dict[str, Any] = here if self._address is None else {"address": self._address}
         try:
             _reach(self._address)
-            ray.init(**options, logging_level=logging.CRITICAL, log_to_driver=False, configure_logging=True)
+            with _silenced():
+                ray.init(**options, logging_level=logging.CRITICAL, log_to_driver=False)
         except Exception as error:  # many kinds, from connection errors to assertions
             where = "a Ray cluster cannot be started here" if self._address is None else f"no Ray cluster at {self._address}"
             raise InputError(
-                f"--engine ray: {where}: {_first_line(error)}. Check the address and that versions of Ray are the same,"
-                " or leave --engine out"
+                f"--engine ray: {where}: {_first_line(error)}. Check the address, that versions of Ray are the same, and"
+                " whether the cluster wants a token (RAY_AUTH_MODE=token)"
             ) from error
         self._task = ray.remote(num_cpus=1, max_retries=-1)(_work)
         return self._task
@@ -157,6 +163,19 @@ def _reach(address: str | None) -> None:
     host, _, port = (address or "").rpartition(":")
     if port.isdigit() and "://" not in host:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """Keeps what Ray's libraries write to standard error from it: what matters comes as an error."""
+    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nothing, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nothing)
 
 
 def _failure(error: Exception) -> OlmorlError:
