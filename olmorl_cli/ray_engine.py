@@ -3,6 +3,7 @@ worker or a node is lost."""
 
 import logging
 import os
+import signal
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -118,7 +119,7 @@ class RayEngine:
         options: dict[str, Any] = here if self._address is None else {"address": self._address}
         try:
             _reach(self._address)
-            with _silenced():
+            with _silenced(), _own_signals():
                 ray.init(**options, logging_level=logging.CRITICAL, log_to_driver=False)
         except Exception as error:  # many kinds, from connection errors to assertions
             where = "a Ray cluster cannot be started here" if self._address is None else f"no Ray cluster at {self._address}"
@@ -126,6 +127,8 @@ class RayEngine:
                 f"--engine ray: {where}: {_first_line(error)}. Check the address, that versions of Ray are the same, and"
                 " whether the cluster wants a token (RAY_AUTH_MODE=token)"
             ) from error
+        # On lost workers Ray prints a message to standard output, which is for the result.
+        ray._private.worker.print_to_stdstream = lambda *_, **__: None
         self._task = ray.remote(num_cpus=1, max_retries=-1)(_work)
         return self._task
 
@@ -176,6 +179,18 @@ def _silenced() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nothing)
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keeps what Ctrl-C and SIGTERM do here; Ray would print a trace on the latter."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            with suppress(ValueError):  # not in the main thread
+                signal.signal(number, handler)
 
 
 def _failure(error: Exception) -> OlmorlError:
