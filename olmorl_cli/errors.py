@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 
 class ExitCode(IntEnum):
@@ -20,10 +21,18 @@ class OlmorlError(Exception):
 
     exit_code = ExitCode.FAILED
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As it is, whatever it was made of: another process may have met it."""
+        return _bare, (type(self), *self.args), vars(self)
+
     @property
     def lines(self) -> list[str]:
         """One line for each thing that is wrong."""
         return [str(self)]
+
+
+def _bare(kind: type[OlmorlError], *args: Any) -> OlmorlError:
+    return kind.__new__(kind, *args)
 
 
 class UsageError(OlmorlError):
@@ -50,9 +59,6 @@ class DataError(OlmorlError):
     def __init__(self, problems: "Problems") -> None:
         self.problems = problems
         super().__init__("; ".join(problems.lines()))
-
-    def __reduce__(self) -> tuple[type["DataError"], tuple["Problems"]]:
-        return DataError, (self.problems,)
 
     @property
     def lines(self) -> list[str]:

@@ -130,9 +130,9 @@ class _Further:
         parts = _parts(scored, beside, given)
         kinds: dict[str, Callable[[pa.Array], Any]] = dict.fromkeys(parts, numbers_of)
         if text is not None:
-            kinds[text] = lambda array: (*hashes_of_answers(array), text_lengths(array))
+            kinds[text] = _seen_texts
         elif ids is not None:
-            kinds[ids] = lambda array: (*hashes_of_answers(array), lists_of(array).lengths)
+            kinds[ids] = _seen_ids
         if end is not None:
             kinds[end] = cut_flags
         if given is not None:
@@ -152,6 +152,16 @@ class _Further:
             given=None if given is None else Named(given, _joined(read[given])),
             components=tuple(Named(name, _joined(read[name]) * weight) for name, weight in parts.items()),
         )
+
+
+def _seen_texts(texts: pa.Array) -> tuple[Any, ...]:
+    """A hash of each text, whether there is one, and its length."""
+    return *hashes_of_answers(texts), text_lengths(texts)
+
+
+def _seen_ids(lists: pa.Array) -> tuple[Any, ...]:
+    """A hash of each list of tokens, whether there is one, and its length."""
+    return *hashes_of_answers(lists), lists_of(lists).lengths
 
 
 def _three(parts: list[Any]) -> tuple[Any, ...]:

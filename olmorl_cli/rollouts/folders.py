@@ -75,7 +75,7 @@ class _Here:
 
     def check(self, inputs: Sequence[Source]) -> None:
         folder = os.path.realpath(self.name)
-        if os.path.lexists(self.name) and not os.path.isdir(folder):
+        if os.path.lexists(folder) and not os.path.isdir(folder):
             raise UsageError(f"{self.name}: it is no folder. Leave the / at its end out to write a file")
         if not os.path.isdir(os.path.dirname(folder)):
             raise UsageError(f"{self.name}: the folder {os.path.dirname(folder)} does not exist. Make it first")
@@ -87,7 +87,7 @@ class _Here:
     def sink(self, part: str) -> Iterator[IO[bytes]]:
         with suppress(FileExistsError):
             os.mkdir(self.name)
-        with open_target(self._waiting(part), whole=True) as sink:
+        with open_target(self._waiting(part), whole=True, name=os.path.join(self.name, part)) as sink:
             yield sink
 
     def _waiting(self, part: str) -> str:

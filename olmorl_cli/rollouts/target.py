@@ -95,7 +95,7 @@ def _is_standard_output(path: str | None) -> bool:
 
 
 @contextmanager
-def open_target(path: str | None, *, whole: bool) -> Iterator[IO[bytes]]:
+def open_target(path: str | None, *, whole: bool, name: str | None = None) -> Iterator[IO[bytes]]:
     """A sink for bytes.
 
     A file is written beside its name, synced and renamed over it at the end; on any failure nothing is left and an old
@@ -104,11 +104,12 @@ def open_target(path: str | None, *, whole: bool) -> Iterator[IO[bytes]]:
     Args:
         path: of the file, None for standard output.
         whole: standard output gets its bytes only once all of them are known.
+        name: what messages call the file, if not by its path.
 
     Raises:
         OutputError: they cannot be written.
     """
-    name = "standard output" if path is None else path
+    name = name or ("standard output" if path is None else path)
     try:
         if path is None or _is_standard_output(path):
             _standard_output()
