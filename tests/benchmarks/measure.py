@@ -28,11 +28,12 @@ class ProgramError(Exception):
 
 @dataclass(frozen=True)
 class Run:
-    """One run of one program: wall time in s, peak memory in MB (10⁶ bytes), and what it wrote on standard output."""
+    """One run of one program: wall and processor time in s, peak memory in MB (10⁶ bytes), and its standard output."""
 
     seconds: float
     peak: float
     output: str
+    cpu: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def run(command: Command) -> Run:
     if process.returncode:
         name = " ".join(Path(word).name for word in command[:2])
         raise ProgramError(f"{name}: exit {process.returncode}: {(complained.strip().splitlines() or ['no message'])[-1]}")
-    return Run(elapsed, usage.ru_maxrss * RSS_UNIT / 1e6, said)
+    return Run(elapsed, usage.ru_maxrss * RSS_UNIT / 1e6, said, usage.ru_utime + usage.ru_stime)
 
 
 def run_pairs(ours: Command, theirs: Command, repeats: int) -> Pairs:
