@@ -15,6 +15,8 @@ import pytest
 from olmorl_cli.errors import InputError
 from olmorl_cli.rollouts.files import DataFile, open_file
 from olmorl_cli.rollouts.sources import Source
+from olmorl_cli.sample import Shape, sample_batches
+from tests.cli import kit
 from tests.rollouts.builders import (
     figures,
     random_rows,
@@ -273,3 +275,11 @@ def test_folders_of_no_use_as_files(tmp_path: Path) -> None:
     (tmp_path / "r.parquet").mkdir()
     with pytest.raises(InputError, match="no data file"):
         score(str(tmp_path / "r.parquet"))
+
+
+def test_pages_larger_than_what_is_read_ahead(tmp_path: Path) -> None:
+    """pyarrow before 19 mixed up its read buffer in the second row group, and ended the process or called it damaged."""
+    table = pa.Table.from_batches(sample_batches(Shape(steps=1, prompts=126, group_size=8, tokens=500, seed=0)))
+    path = write(tmp_path / "a.parquet", table, row_group_size=501)
+    plain = write(tmp_path / "b.parquet", table, row_group_size=501, use_dictionary=False)
+    assert kit.run("objective", path).row == kit.run("objective", plain).row
