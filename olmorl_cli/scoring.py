@@ -95,12 +95,17 @@ def score_table(rollouts: Rollouts, table: AnswerTable, recipe: Recipe) -> Score
     """`score_answers` of answers that are read, whatever is wrong with them: what is unscorable has advantage NaN."""
     statistics = group_statistics(table.scores, table.groups, table.step_of_group.size)
     if table.advantages is None:
-        steps = table.step_of_group[table.groups]
-        advantages = answer_advantages(table.scores, table.groups, statistics, recipe, steps)
+        advantages = _advantages(table, statistics, recipe)
     else:
         advantages = np.where(np.isfinite(table.scores), table.advantages, np.nan)
     remark_single_answers(rollouts, table.problems, statistics.size)
     return ScoredAnswers(rollouts, table, recipe, statistics, advantages, table.problems)
+
+
+def _advantages(table: AnswerTable, statistics: GroupStatistics, recipe: Recipe) -> FloatArray:
+    """The answers' advantages by their scores, float64 (N,); a step is a batch."""
+    steps = table.step_of_group[table.groups] if recipe.scale == "batch_std" else None
+    return answer_advantages(table.scores, table.groups, statistics, recipe, steps)
 
 
 @dataclass(frozen=True)
@@ -188,11 +193,8 @@ def score_by_each(rollouts: Rollouts, recipes: Sequence[Recipe], skip: bool) -> 
     for recipe in recipes[1:]:
         key = recipe.of_advantages
         if key not in known:
-            steps = table.step_of_group[table.groups]
             given = table.advantages is not None
-            known[key] = (
-                scored[0].advantages if given else answer_advantages(table.scores, table.groups, statistics, recipe, steps)
-            )
+            known[key] = scored[0].advantages if given else _advantages(table, statistics, recipe)
         scored.append(ScoredAnswers(rollouts, table, recipe, statistics, known[key], Problems()))
     return scored
 

@@ -126,23 +126,25 @@ def _advantages(
     rewards: FloatArray, codes: IntArray, groups: GroupStatistics, recipe: Recipe, std: FloatArray | None
 ) -> FloatArray:
     """`answer_advantages` of some answers, `std` (n,) what theirs are divided by."""
-    count, kept = groups.count[codes], groups.kept[codes]
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         # Halves: the difference of two rewards may overflow where its quotient does not.
         halves = rewards * 0.5 - groups.mean[codes] * 0.5 if std is not None else rewards - groups.mean[codes]
         if recipe.center == "leave_one_out_mean":  # x - (n mean - x) / (n - 1)
+            count = groups.count[codes]
             halves *= count / np.maximum(count - 1, 1)
         advantages = halves
         if std is not None:
             divided = halves / (std + recipe.std_eps) * 2.0
-            advantages = np.where(std == 0.0, halves * 2.0, divided) if recipe.zero_std == "skip" else divided
-        advantages = np.where(kept, advantages, 0.0) + 0.0  # + 0.0: no negative zero
+            divided = np.where(std == 0.0, halves * 2.0, divided) if recipe.zero_std == "skip" else divided
+            advantages = np.where(groups.kept[codes], divided, 0.0)
+        advantages += 0.0  # no negative zero
         if recipe.size_1 == "raw":
             scale = 1.0 + recipe.std_eps if recipe.scale == "group_std" else 1.0
-            advantages = np.where(count == 1, rewards / scale, advantages)
+            advantages = np.where(groups.count[codes] == 1, rewards / scale, advantages)
     if recipe.advantage_clip is not None:
         advantages = np.clip(advantages, *recipe.advantage_clip)
-    return np.where(np.isfinite(rewards), advantages, np.nan)
+    scorable = np.isfinite(rewards)
+    return advantages if scorable.all() else np.where(scorable, advantages, np.nan)
 
 
 def answer_deviations(

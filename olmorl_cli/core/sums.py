@@ -156,7 +156,7 @@ class ExactSums:
             if codes is None:
                 self._at(place)[0] += pieces.sum()
             else:
-                np.add.at(self._at(place), codes, pieces)
+                _add_at(self._at(place), codes, pieces)
             if (left := np.flatnonzero(rest)).size < rest.size // 2:
                 rest, codes = rest[left], None if codes is None else codes[left]
 
@@ -164,6 +164,15 @@ class ExactSums:
         codes = np.zeros(terms.size, dtype=np.int64) if codes is None else codes
         with np.errstate(invalid="ignore"):
             self._special()[:] += np.bincount(codes, weights=terms, minlength=self.size)
+
+
+def _add_at(sums: FloatArray, codes: IntArray, pieces: FloatArray) -> None:
+    """Add pieces (n,), of which there is at least one, to the sums of their groups `codes` (n,)."""
+    first = int(codes.min())
+    if (span := int(codes.max()) + 1 - first) <= codes.size:  # groups lie one after another
+        sums[first : first + span] += np.bincount(codes - first, weights=pieces, minlength=span)
+    else:
+        np.add.at(sums, codes, pieces)
 
 
 def _combine(sums_by_place: dict[int, FloatArray], size: int) -> FloatArray:

@@ -164,6 +164,14 @@ def test_many_groups_over_many_blocks():
     assert np.array_equal(exact_sums(terms, codes, number), terms[:number] + terms[number:][::-1])
 
 
+def test_groups_side_by_side_or_far_apart_have_the_same_sums():
+    """Group g's terms are summed as group g, and as group 1000 g of a thousand times as many."""
+    terms, codes = np.array(random_terms(3, 60, 200)), np.repeat(np.arange(20), 3)
+    apart = exact_sums(terms, codes * 1000, 20_000)
+    assert np.array_equal(apart[::1000], exact_sums(terms, codes, 20))
+    assert np.count_nonzero(apart) == 20
+
+
 def test_infinite_and_nan_terms_decide_their_own_group_only():
     """inf - inf is NaN; the finite group beside them keeps its bits."""
     terms = np.array([1e16, 1.0, -1e16, np.inf, 5.0, -np.inf, np.inf, -np.inf, np.nan, 2.0])
