@@ -26,8 +26,10 @@ def refuse_together(asked: Mapping[str, bool]) -> None:
 
 def score_input(request: "Request", recipe: "Recipe", mask: bool = False) -> "ScoredAnswers":
     """Open the input (with its mask, if that is asked for), check the destination, score the answers."""
+    from olmorl_cli.rollouts.parallel import keep_freed_memory
     from olmorl_cli.scoring import score_answers
 
+    keep_freed_memory()
     needs = {"group", "step", "reward", "answer"} | ({"advantage"} if request.selection.of("advantage") else set())
     needs |= {"mask"} if mask else set()
     with problems_to(request.destination) as found:
