@@ -13,6 +13,8 @@ from olmorl_cli.errors import InputError
 from olmorl_cli.rollouts.arrays import IntArray, lists_of, storage_of
 
 _TO_ESCAPE = '["\\\\\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}\\x{2029}]'
+_FEW, _MANY = 64, 1024
+"""Rows up to which it does not pay to look for equal values, and rows that show whether there are some."""
 _LINE_BREAKS = {ord(c): f"\\u{ord(c):04x}" for c in map(chr, (0x7F, *range(0x80, 0xA0), 0x2028, 0x2029))}
 
 
@@ -75,11 +77,20 @@ def number_texts(array: pa.Array) -> pa.Array:
 
     Rewards and advantages take few values, and writing digits is slow: each value is written once.
     """
-    if len(array) > 64:
-        encoded = array.dictionary_encode()
-        if len(encoded.dictionary) < len(array) // 4:
-            return encoded.dictionary.cast(pa.large_string()).take(encoded.indices)
+    few = few_values(array)
+    if few is not None:
+        return few.dictionary.cast(pa.large_string()).take(few.indices)
     return array.cast(pa.large_string())
+
+
+def few_values(array: pa.Array) -> pa.DictionaryArray | None:
+    """Floats or bools as codes of the values that they take (null is one), if these are few; None for all else."""
+    if not (types.is_float32(array.type) or types.is_float64(array.type) or types.is_boolean(array.type)):
+        return None
+    if len(array) <= _FEW or len(array.slice(0, _MANY).unique()) > _MANY // 4:
+        return None
+    encoded = array.dictionary_encode(null_encoding="encode")
+    return encoded if len(encoded.dictionary) < len(array) // 4 else None
 
 
 def csv_texts(array: pa.Array) -> pa.Array:

@@ -13,7 +13,7 @@ from pyarrow import types
 
 from olmorl_cli.errors import OutputError
 from olmorl_cli.rollouts.parallel import in_order
-from olmorl_cli.rollouts.texts import csv_texts, joined, json_texts
+from olmorl_cli.rollouts.texts import csv_texts, few_values, joined, json_texts
 
 Texts = Callable[[pa.Array], pa.Array]
 
@@ -128,38 +128,48 @@ def _write_lines(tables: Iterable[pa.Table], names: Sequence[str], format: str, 
     """Write the rows of tables with columns of these names as JSON Lines, or as CSV with one header."""
     if format == "jsonl":
         keys = [f"{json.dumps(name, ensure_ascii=False)}: " for name in names]
-        texts, around, end = json_texts, [("{" if n == 0 else ", ") + key for n, key in enumerate(keys)], "}\n"
+        texts, before, end = json_texts, [("{" if n == 0 else ", ") + key for n, key in enumerate(keys)], "}\n"
     else:
         header = ",".join(csv_texts(pa.array(names)).to_pylist())
         sink.write(f"{header}\n".encode())
-        texts, around, end = csv_texts, ["", *[","] * (len(names) - 1)], "\n"
+        texts, before, end = csv_texts, ["", *[","] * (len(names) - 1)], "\n"
+    around = list(zip(before, [*[""] * (len(names) - 1), end], strict=True))
     for table in tables:
-        _write_texts(table, sink, texts, around, end)
+        _write_texts(table, sink, texts, around)
 
 
-def _write_texts(table: pa.Table, sink: IO[bytes], texts: Texts, around: Sequence[str], end: str) -> None:
-    """Write a line a row: `around[i]` before the text of column i, `end` after the last."""
-    columns = [_with_words(column, texts) for column in table.columns]
+def _write_texts(table: pa.Table, sink: IO[bytes], texts: Texts, around: Sequence[tuple[str, str]]) -> None:
+    """Write a line a row: before and after the text of column i stands what `around[i]` says."""
+    columns = [_with_words(column, texts, *each) for column, each in zip(table.columns, around, strict=True)]
     width = sum(column.width if isinstance(column, _Words) else column.nbytes / max(len(column), 1) for column in columns)
     rows = max(LEAST_ROWS, min(ROWS, int(CHUNK_BYTES / max(width, 1.0))))
 
     def lines(first: int) -> memoryview:
-        cells = (column.slice(first, rows) for column in columns)
-        cells = (cell if isinstance(column, _Words) else texts(cell) for column, cell in zip(columns, cells, strict=True))
-        return _characters(joined(*(part for pair in zip(around, cells, strict=True) for part in pair), end))
+        parts: list[str | pa.Array] = []
+        for column, (before, after) in zip(columns, around, strict=True):
+            cell = column.slice(first, rows)
+            if isinstance(column, _Words):
+                parts.append(cell)
+            elif (few := few_values(cell)) is not None:
+                parts.append(joined(before, texts(few.dictionary), after).take(few.indices))
+            else:
+                parts += [before, texts(cell), after]
+        return _characters(joined(*(part for part in parts if not isinstance(part, str) or part)))
 
     for part in in_order(lines, range(0, table.num_rows, rows)):
         sink.write(part)
 
 
-def _with_words(column: pa.ChunkedArray, texts: Texts) -> "pa.Array | _Words":
+def _with_words(column: pa.ChunkedArray, texts: Texts, before: str, after: str) -> "pa.Array | _Words":
     """The column in one piece; a dictionary's ids are turned into texts here, once, rather than row by row."""
     array = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
-    return _Words(array.indices, texts(array.dictionary)) if types.is_dictionary(array.type) else array
+    if not types.is_dictionary(array.type):
+        return array
+    return _Words(array.indices, joined(before, texts(array.dictionary), after))
 
 
 class _Words:
-    """Texts by code: what is left of a dictionary column."""
+    """Texts by code, with what stands around them: what is left of a dictionary column."""
 
     def __init__(self, indices: pa.Array, texts: pa.Array) -> None:
         self.indices, self.texts = indices, texts
