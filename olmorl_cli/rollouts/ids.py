@@ -11,7 +11,7 @@ from pyarrow import types
 from olmorl_cli.errors import InputError
 from olmorl_cli.rollouts.arrays import BoolArray, IntArray, lists_of, numbers_of, storage_of
 from olmorl_cli.rollouts.files import DataFile
-from olmorl_cli.rollouts.numbered import decimals, numbered
+from olmorl_cli.rollouts.numbered import digits_to_numbers, numbered
 from olmorl_cli.rollouts.roles import is_list
 from olmorl_cli.rollouts.texts import joined, plain_texts, valid_texts
 
@@ -213,8 +213,8 @@ def _encoded(ids: pa.ChunkedArray) -> Codes:
             return Codes(np.cumsum(new) - 1, pa.array(values[new]))
         if types.is_int64(ids.type) and (close := numbered(values)) is not None:
             return Codes(close[0], pa.array(values[close[1]]))
-    if types.is_large_string(ids.type) and null is None and (words := _words(ids)) is not None:
-        return _encoded_words(ids, words)
+    if types.is_large_string(ids.type) and null is None and (length := _one_length(ids)) is not None:
+        return _encoded_words(ids, length)
     encoded = ids.dictionary_encode()
     codes, first = np.empty(len(ids), dtype=np.int64), 0
     for chunk in encoded.chunks:
@@ -229,13 +229,16 @@ def _encoded_numbers(values: IntArray) -> Codes:
     return _encoded(pa.chunked_array([pa.array(values)]))
 
 
-def _words(texts: pa.ChunkedArray) -> list[IntArray] | None:
-    """Texts of one length as whole numbers, eight bytes each, int64 (N,), the last bytes first; None for other texts."""
+def _one_length(texts: pa.ChunkedArray) -> int | None:
+    """Bytes of each text, where all are of one length that is not too great."""
     lengths = pc.min_max(pc.binary_length(texts))
-    length = lengths["min"].as_py()
-    if not length or length != lengths["max"].as_py() or length > _LONGEST:
-        return None
-    words = [np.empty(len(texts), dtype=np.int64) for _ in range(0, length, 8)]
+    length: int | None = lengths["min"].as_py()
+    return length if length and length == lengths["max"].as_py() and length <= _LONGEST else None
+
+
+def _word(texts: pa.ChunkedArray, length: int, end: int) -> IntArray:
+    """Up to eight bytes before `end` of texts of one length as whole numbers, int64 (N,)."""
+    word = np.empty(len(texts), dtype=np.int64)
     first = 0
     for chunk in (chunk for chunk in texts.chunks if len(chunk)):
         _, offsets, data = chunk.buffers()
@@ -243,23 +246,28 @@ def _words(texts: pa.ChunkedArray) -> list[IntArray] | None:
         letters = np.frombuffer(data, dtype=np.uint8, count=len(chunk) * length, offset=start)
         if length < 8:
             letters = np.concatenate((letters, np.zeros(8, dtype=np.uint8)))
-        for word, end in zip(words, range(length, 0, -8), strict=True):
-            eight = np.ndarray((len(chunk),), "<u8", buffer=letters, offset=max(end - 8, 0), strides=(length,))
-            word[first : first + len(chunk)] = (eight & np.uint64(2 ** (8 * min(end, 8)) - 1)).view(np.int64)
+        eight = np.ndarray((len(chunk),), "<u8", buffer=letters, offset=max(end - 8, 0), strides=(length,))
+        word[first : first + len(chunk)] = (eight & np.uint64(2 ** (8 * min(end, 8)) - 1)).view(np.int64)
         first += len(chunk)
-    return words
+    return word
 
 
-def _encoded_words(texts: pa.ChunkedArray, words: list[IntArray]) -> Codes:
-    """Codes of texts by their words. Comparing numbers takes half the time of comparing texts, and digits less still."""
-    numbers = decimals(words[0].view(np.uint64))
-    codes = _encoded_numbers(words[0] if numbers is None else numbers)
+def _encoded_words(texts: pa.ChunkedArray, length: int) -> Codes:
+    """Codes of texts of one length, eight bytes at a time, the last ones first.
+
+    Comparing numbers takes half the time of comparing texts, and digits less still.
+    """
+    word = _word(texts, length, length)
+    digits_to_numbers(word.view(np.uint64))
+    codes = _encoded_numbers(word)
     first = first_rows(codes.codes, len(codes.values))
-    for word in words[1:]:
+    for end in range(length - 8, 0, -8):
+        del word  # its memory is the next one's
+        word = _word(texts, length, end)
         if (word != word[0]).any() and (word[first][codes.codes] != word).any():  # these eight bytes tell more apart
             codes = combine(codes, _encoded_numbers(word))
             first = first_rows(codes.codes, len(codes.values))
-    return Codes(codes.codes, pa.concat_arrays(texts.chunks).take(pa.array(first)))
+    return Codes(codes.codes, _taken(texts, first))
 
 
 def _encoded_nested(ids: pa.ChunkedArray) -> Codes:

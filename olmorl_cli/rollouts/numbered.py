@@ -45,23 +45,24 @@ def numbered(values: IntArray) -> tuple[IntArray, IntArray] | None:
     return codes, first
 
 
-def decimals(words: Words) -> IntArray | None:
-    """The numbers that texts of eight bytes write, int64 (N,); None where a byte that is not the same in all is no digit.
+def digits_to_numbers(words: Words) -> bool:
+    """Put in the place of texts of eight bytes the numbers that they write, if they are digits; whether they were.
 
     Args:
         words: uint64 (N,), of which N is at least 1, the first letter in the lowest byte. Letters that all of them have
-            in one place count as 0.
+            in one place count as 0. Where another letter is no digit, they are left as they are.
     """
     varying = np.bitwise_or.reduce([np.bitwise_or.reduce(block ^ words[0]) for block in _blocks(words)])
     digits = np.where(varying.reshape(1).view(np.uint8) != 0, 0xFF, 0).astype(np.uint8).view(np.uint64)[0]
-    numbers = np.empty(words.size, dtype=np.uint64)
-    for block, out in zip(_blocks(words), _blocks(numbers), strict=True):
-        letters = (block & digits) | (_each(0x30) & ~digits)
+    same = _each(0x30) & ~digits
+    for block in _blocks(words):
+        letters = (block & digits) | same
         # A digit is 0x30 to 0x39: its high half is 3, also when 6 is added.
         if ((letters & (letters + _each(0x06)) & _each(0xF0)) != _each(0x30)).any():
-            return None
-        out[:] = _value(letters - _each(0x30))
-    return numbers.view(np.int64)
+            return False
+    for block in _blocks(words):
+        block[:] = _value(((block & digits) | same) - _each(0x30))
+    return True
 
 
 def _value(digits: Words) -> Words:
