@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -12,7 +12,9 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from olmorl_cli.errors import OutputError
-from olmorl_cli.rollouts.parallel import in_order
+from olmorl_cli.rollouts.arrays import lists_of, storage_of
+from olmorl_cli.rollouts.parallel import in_order, lots
+from olmorl_cli.rollouts.roles import is_list
 from olmorl_cli.rollouts.texts import csv_texts, few_values, joined, json_texts
 
 Texts = Callable[[pa.Array], pa.Array]
@@ -22,6 +24,8 @@ ROWS = 1 << 16
 LEAST_ROWS = 256
 CHUNK_BYTES = 16 << 20
 """About how much text is written at a time, where rows are wide."""
+ROW_GROUP_BYTES = 16 << 20
+"""About how much memory the rows of one row group of Parquet take."""
 LEAST_TO_JUDGE = 4096
 """Rows that show whether a column's values repeat."""
 
@@ -62,8 +66,8 @@ def write_batches(
             said = " ".join(str(error).split())
             raise OutputError(f"a column cannot be written as Parquet: {said}. Ask for -f arrow") from error
         with parquet as writer:
-            for batch in itertools.chain(start, batches):
-                writer.write_batch(batch)
+            for lot in lots(itertools.chain(start, batches), lambda batch: int(batch.nbytes), ROW_GROUP_BYTES):
+                writer.write_table(pa.Table.from_batches(lot))
         return
     with pa.ipc.new_stream(sink, schema) if stream else pa.ipc.new_file(sink, schema) as ipc:
         for batch in batches:
@@ -71,13 +75,37 @@ def write_batches(
 
 
 def _repeating(batches: Sequence[pa.RecordBatch]) -> list[str] | bool:
-    """Columns worth a dictionary, by their first batch: not those in which most values are new."""
-    if not batches or batches[0].num_rows < LEAST_TO_JUDGE:
+    """Paths of the columns worth a dictionary, by their first batch: not those in which most values are new."""
+    if not batches:
         return True
     first = batches[0].slice(0, LEAST_TO_JUDGE)
-    new = {f.name for f in first.schema if not types.is_nested(f.type) and not types.is_dictionary(f.type)}
-    new = {name for name in new if pc.count_distinct(first.column(name)).as_py() > LEAST_TO_JUDGE // 2}
-    return [name for name in first.schema.names if name not in new]
+    leaves = [leaf for name, column in zip(first.schema.names, first.columns, strict=True) for leaf in _leaves(name, column)]
+    return [path for path, values in leaves if not _are_new(values)]
+
+
+def _leaves(path: str, values: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    """The columns of Parquet that a column becomes, each with its path."""
+    values = storage_of(values)
+    if types.is_struct(values.type):
+        for index, field in enumerate(values.type):
+            yield from _leaves(f"{path}.{field.name}", pc.struct_field(values, [index]))
+    elif types.is_map(values.type):
+        yield from _leaves(f"{path}.key_value.key", values.keys)
+        yield from _leaves(f"{path}.key_value.value", values.items)
+    elif is_list(values.type):
+        yield from _leaves(f"{path}.list.element", lists_of(values).values)
+    else:
+        yield path, values
+
+
+def _are_new(values: pa.Array) -> bool:
+    """Whether most of many values are different."""
+    if len(values) < LEAST_TO_JUDGE or types.is_dictionary(values.type):
+        return False
+    try:
+        return int(pc.count_distinct(values.slice(0, LEAST_TO_JUDGE)).as_py()) > LEAST_TO_JUDGE // 2
+    except pa.ArrowNotImplementedError:
+        return False
 
 
 def write_records(records: Sequence[Mapping[str, Any]], format: str, sink: IO[bytes], *, stream: bool) -> None:
