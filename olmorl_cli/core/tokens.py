@@ -239,12 +239,9 @@ def term_sums(tokens: Tokens, terms: Terms, workspace: Workspace | None = None) 
             np.clip(ratio, terms.ratio_low, terms.ratio_high, out=work)
             np.multiply(work, tokens.new, out=work)
             if_positive = if_negative = segments.sum(weighted(work, weight))
-        else:
-            if_positive = segments.sum(weighted(np.minimum(ratio, high, out=work), weight))
-            np.maximum(ratio, terms.ratio_low, out=work)
-            if (most := most_if_negative(terms)) < np.inf:
-                np.minimum(work, most, out=work)
-            if_negative = segments.sum(weighted(work, weight))
+        else:  # one clip takes less time than a minimum or a maximum with a number
+            if_positive = segments.sum(weighted(np.clip(ratio, -np.inf, high, out=work), weight))
+            if_negative = segments.sum(weighted(np.clip(ratio, terms.ratio_low, most_if_negative(terms), out=work), weight))
         below = ratio < terms.ratio_low
         above = ratio > terms.ratio_high if reaches_high(terms) else np.zeros(ratio.size, dtype=np.bool_)
         never = np.zeros(segments.lengths.size, dtype=np.int64)
