@@ -17,7 +17,7 @@ from olmorl_cli.core.mismatch import Mismatch
 from olmorl_cli.core.objective import Partition
 from olmorl_cli.core.recipes import Recipe, Terms
 from olmorl_cli.core.sums import FloatArray, IntArray
-from olmorl_cli.core.tokens import BoolArray, Tokens, TokenSums, Workspace, sampler_sums, term_sums
+from olmorl_cli.core.tokens import BoolArray, Tokens, TokenSums, Workspace, every_term_sums, sampler_sums
 from olmorl_cli.errors import Problems
 from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.roles import missing_column
@@ -190,7 +190,7 @@ def score_fragment(
     for row, tokens in token_blocks(file, fragment, columns, plan.skip or plan.examine, problems, severity):
         figures.see(tokens)
         lengths = np.diff(tokens.offsets)
-        by_terms = {each: term_sums(tokens, each, workspace) for each in terms}
+        by_terms = every_term_sums(tokens, terms, workspace)
         masked = tokens.masked if tokens.masked is not None or not plan.examine else np.zeros_like(lengths)
         of_sampler = sampler_sums(tokens, workspace) if sampler else None
         gathered.append(TokenSums(lengths, by_terms, of_sampler, masked if plan.examine else None))

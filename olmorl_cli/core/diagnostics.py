@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from olmorl_cli.core.recipes import Terms
+from olmorl_cli.core.segments import Segments
 from olmorl_cli.core.sums import FloatArray, IntArray
-from olmorl_cli.core.tokens import BoolArray, Segments, Tokens, Workspace, log_ratios, log_weights
+from olmorl_cli.core.tokens import BoolArray, Tokens, Workspace, log_ratios, log_weights
 from olmorl_cli.core.totals import Tally, Totals
 
 QUANTILES = {"ratio_p01": 0.01, "ratio_p05": 0.05, "ratio_p50": 0.5, "ratio_p95": 0.95, "ratio_p99": 0.99}

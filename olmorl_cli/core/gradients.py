@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from olmorl_cli.core.recipes import Recipe, Terms
+from olmorl_cli.core.segments import Segments
 from olmorl_cli.core.sums import FloatArray
 from olmorl_cli.core.tokens import (
     BoolArray,
-    Segments,
     Tokens,
     Workspace,
     log_ratios,

@@ -76,6 +76,11 @@ class Terms:
     kl: str | None
 
     @property
+    def of_ratio(self) -> tuple[str, str, float | None, float | None]:
+        """The fields that ρ depends on."""
+        return self.ratio, self.ratio_level, self.log_ratio_low, self.log_ratio_high
+
+    @property
     def ratio_low(self) -> float:
         """Lower bound of clip(ρ), 1 - eps_low; -inf without one."""
         return -math.inf if self.eps_low is None else 1.0 - self.eps_low

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from olmorl_cli.core.recipes import Terms
+from olmorl_cli.core.segments import Floats, Segments
 from olmorl_cli.core.sums import FloatArray, IntArray
 
-Floats = npt.NDArray[np.floating[Any]]
 BoolArray = npt.NDArray[np.bool_]
 
 _FAR = -0.5
@@ -171,50 +171,19 @@ class Workspace:
         return self._arrays[name][:size]
 
 
-class Segments:
-    """Reductions over each answer's tokens. The sum of an answer depends on its own tokens alone."""
+@dataclass(frozen=True)
+class _Ratios:
+    """ρ of the tokens of n answers, and what adds up of it whatever the surrogate; fields as those of `TermSums`.
 
-    def __init__(self, offsets: IntArray) -> None:
-        self.lengths: IntArray = np.diff(offsets)
-        self.filled = np.flatnonzero(self.lengths)
-        self.starts = offsets[self.filled]
+    Attributes:
+        per_token: ρ, (T,).
+    """
 
-    def _scatter(self, values: npt.NDArray[Any], start: float = 0.0) -> npt.NDArray[Any]:
-        if self.filled.size == self.lengths.size:
-            return values
-        full = np.full(self.lengths.size, start, dtype=values.dtype)
-        full[self.filled] = values
-        return full
-
-    def sum(self, per_token: Floats) -> FloatArray:
-        """Σ of each answer, float64 (n,)."""
-        return self._scatter(np.add.reduceat(per_token, self.starts)) if self.starts.size else np.zeros(self.lengths.size)
-
-    def count(self, flags: BoolArray) -> IntArray:
-        """Number of true flags of each answer, int64 (n,)."""
-        if not flags.any():
-            return np.zeros(self.lengths.size, dtype=np.int64)
-        return self._scatter(np.add.reduceat(flags.view(np.int8), self.starts, dtype=np.int32).astype(np.int64))
-
-    def min(self, per_token: Floats) -> FloatArray:
-        """Least value of each answer, inf where it has no token."""
-        if not self.starts.size:
-            return np.full(self.lengths.size, np.inf)
-        return self._scatter(np.minimum.reduceat(per_token, self.starts), np.inf)
-
-    def max(self, per_token: Floats) -> FloatArray:
-        """Greatest value of each answer, -inf where it has no token."""
-        if not self.starts.size:
-            return np.full(self.lengths.size, -np.inf)
-        return self._scatter(np.maximum.reduceat(per_token, self.starts), -np.inf)
-
-    def spread(self, per_answer: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Each answer's value at each of its tokens, (T,)."""
-        return np.repeat(per_answer, self.lengths)
-
-    def mean(self, per_token: Floats) -> FloatArray:
-        """Mean of each answer, 0 where it has no token."""
-        return self.sum(per_token) / np.maximum(self.lengths, 1)
+    per_token: FloatArray
+    sum: FloatArray
+    min: FloatArray
+    max: FloatArray
+    k3: FloatArray
 
 
 def term_sums(tokens: Tokens, terms: Terms, workspace: Workspace | None = None) -> TermSums:
@@ -228,37 +197,53 @@ def term_sums(tokens: Tokens, terms: Terms, workspace: Workspace | None = None) 
     and cispo's is A clip(ρ, l, h) logp_new. The sampler's weight multiplies f. Sources: PPO, arXiv 1707.06347, eq. 7;
     dual clip, arXiv 1912.09729, eq. 5; CISPO, arXiv 2506.13585, eq. 4-5; GSPO, arXiv 2507.18071, eq. 5-7.
     """
-    segments, workspace = Segments(tokens.offsets), workspace or Workspace()
+    return every_term_sums(tokens, [terms], workspace or Workspace())[terms]
+
+
+def every_term_sums(tokens: Tokens, every: Sequence[Terms], workspace: Workspace) -> dict[Terms, TermSums]:
+    """`term_sums` of each, the ratios that several have in common computed once."""
+    segments, alike, found = Segments(tokens.offsets), dict[Any, list[Terms]](), {}
+    for terms in every:
+        alike.setdefault(terms.of_ratio, []).append(terms)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        weight, outside = weights(tokens, terms, segments) if terms.sampler_mode != "none" else (None, None)
-        ratio, k3 = ratios(tokens, terms, segments, workspace)
-        k3_sum = np.maximum(segments.sum(k3), 0.0)
-        work = k3  # done with: its memory serves the terms
-        high = terms.ratio_high if terms.delta is None else min(terms.ratio_high, terms.delta)
-        if terms.surrogate == "cispo":
-            np.clip(ratio, terms.ratio_low, terms.ratio_high, out=work)
-            np.multiply(work, tokens.new, out=work)
-            if_positive = if_negative = segments.sum(weighted(work, weight))
-        else:  # one clip takes less time than a minimum or a maximum with a number
-            if_positive = segments.sum(weighted(np.clip(ratio, -np.inf, high, out=work), weight))
-            if_negative = segments.sum(weighted(np.clip(ratio, terms.ratio_low, most_if_negative(terms), out=work), weight))
-        below = ratio < terms.ratio_low
-        above = ratio > terms.ratio_high if reaches_high(terms) else np.zeros(ratio.size, dtype=np.bool_)
-        never = np.zeros(segments.lengths.size, dtype=np.int64)
-        return TermSums(
-            if_positive=if_positive,
-            if_negative=if_negative,
-            below=segments.count(below),
-            above=segments.count(above),
-            ratio=segments.sum(ratio),
-            ratio_min=segments.min(ratio),
-            ratio_max=segments.max(ratio),
-            k3=k3_sum,
-            cut=never if outside is None else segments.count(outside),
-            cut_not_above=never if outside is None else segments.count(outside & ~above),
-            cut_not_below=never if outside is None else segments.count(outside & ~below),
-            kl=_kl_sums(tokens, terms, segments),
-        )
+        for same in alike.values():
+            ratio, k3 = ratios(tokens, same[0], segments, workspace)
+            k3_sum = np.maximum(segments.sum(k3), 0.0)
+            shared = _Ratios(ratio, segments.sum(ratio), segments.min(ratio), segments.max(ratio), k3_sum)
+            found.update({terms: _sums_of(tokens, terms, segments, shared, workspace) for terms in same})
+    return found
+
+
+def _sums_of(tokens: Tokens, terms: Terms, segments: Segments, shared: _Ratios, workspace: Workspace) -> TermSums:
+    """The sums of `terms`, whose ratios are given."""
+    weight, outside = weights(tokens, terms, segments) if terms.sampler_mode != "none" else (None, None)
+    ratio = shared.per_token
+    work = workspace.array("growth", ratio.size)
+    high = terms.ratio_high if terms.delta is None else min(terms.ratio_high, terms.delta)
+    if terms.surrogate == "cispo":
+        np.clip(ratio, terms.ratio_low, terms.ratio_high, out=work)
+        np.multiply(work, tokens.new, out=work)
+        if_positive = if_negative = segments.sum(weighted(work, weight))
+    else:  # one clip takes less time than a minimum or a maximum with a number
+        if_positive = segments.sum(weighted(np.clip(ratio, -np.inf, high, out=work), weight))
+        if_negative = segments.sum(weighted(np.clip(ratio, terms.ratio_low, most_if_negative(terms), out=work), weight))
+    below = ratio < terms.ratio_low
+    above = ratio > terms.ratio_high if reaches_high(terms) else np.zeros(ratio.size, dtype=np.bool_)
+    never = np.zeros(segments.lengths.size, dtype=np.int64)
+    return TermSums(
+        if_positive=if_positive,
+        if_negative=if_negative,
+        below=segments.count(below),
+        above=segments.count(above),
+        ratio=shared.sum,
+        ratio_min=shared.min,
+        ratio_max=shared.max,
+        k3=shared.k3,
+        cut=never if outside is None else segments.count(outside),
+        cut_not_above=never if outside is None else segments.count(outside & ~above),
+        cut_not_below=never if outside is None else segments.count(outside & ~below),
+        kl=_kl_sums(tokens, terms, segments),
+    )
 
 
 def reaches_high(terms: Terms) -> bool:

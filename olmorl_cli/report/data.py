@@ -13,8 +13,9 @@ from olmorl_cli.checks.examine import Examination, examine
 from olmorl_cli.core.diagnostics import BINS, bin_middles, bins_of
 from olmorl_cli.core.figures import Figures, Part
 from olmorl_cli.core.recipes import Recipe
+from olmorl_cli.core.segments import Segments
 from olmorl_cli.core.sums import FloatArray, IntArray
-from olmorl_cli.core.tokens import Segments, Tokens, TokenSums, Workspace, log_ratios, log_weights
+from olmorl_cli.core.tokens import Tokens, TokenSums, Workspace, log_ratios, log_weights
 from olmorl_cli.errors import DataError, Problems
 from olmorl_cli.report.ends import Ends, read_ends
 from olmorl_cli.rollouts.arrays import BoolArray

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from olmorl_cli.core.tokens import Segments
+from olmorl_cli.core.segments import Segments
 from olmorl_cli.errors import InputError
 from olmorl_cli.rollouts.arrays import BoolArray, IntArray, Lists, column_of, lists_of, marks_of, numbers_of, storage_of
 from olmorl_cli.rollouts.files import DataFile, Fragment

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from olmorl_cli.core.gradients import token_gradients, token_terms
 from olmorl_cli.core.objective import Partition, answer_terms, answer_weights
 from olmorl_cli.core.recipes import CHOICES, KL_ESTIMATORS, Recipe
-from olmorl_cli.core.tokens import Segments, Tokens, term_sums
+from olmorl_cli.core.segments import Segments
+from olmorl_cli.core.tokens import Tokens, term_sums
 from tests.core import reference
 from tests.core.kit import objective
 from tests.core.test_tokens import (

@@ -9,7 +9,7 @@ import pytest
 
 from olmorl_cli.core.objective import Partition
 from olmorl_cli.core.recipes import CHOICES, KL_ESTIMATORS, Recipe
-from olmorl_cli.core.tokens import SamplerSums, TermSums, Tokens, sampler_sums, term_sums
+from olmorl_cli.core.tokens import SamplerSums, TermSums, Tokens, Workspace, every_term_sums, sampler_sums, term_sums
 from tests.core import reference
 from tests.core.kit import objective
 
@@ -259,6 +259,18 @@ def test_an_answer_does_not_depend_on_its_neighbours(variant):
     together = term_sums(tokens, terms)
     alone = TermSums.joined([term_sums(part(tokens, i, i + 1), terms) for i in range(len(LENGTHS))])
     assert_equal_bits(alone, together)
+
+
+def test_terms_do_not_depend_on_those_beside_them():
+    """Alone and with others, whose ratios they share, sums have the same bits; in memory that other tokens had before."""
+    tokens, workspace = make_tokens(), Workspace()
+    every = list(dict.fromkeys(Recipe(**variant).terms for variant in VARIANTS))
+    assert len({terms.of_ratio for terms in every}) < len(every)
+    every_term_sums(make_tokens(7), every, workspace)
+    together = every_term_sums(tokens, every, workspace)
+    assert set(together) == set(every)
+    for terms in every:
+        assert_equal_bits(together[terms], term_sums(tokens, terms))
 
 
 @pytest.mark.parametrize("offset", range(1, 18))
