@@ -118,7 +118,7 @@ def _worked_by(engine: Engine, rollouts: Rollouts) -> Rollouts:
         "only this process can read it (standard input, JSON Lines and --join are copied or gathered here), so nothing is"
         " given to the engine",
         "Write Parquet to have it scored elsewhere",
-        file=bound[0].name if len(rollouts.files) == 1 else f"{bound[0].name} and {len(bound) - 1} more"[:200],
+        file=bound[0].name if len(bound) == 1 else f"{bound[0].name} and {len(bound) - 1} more",
         places=[],
         count=len(bound),
         severity="note",

@@ -90,7 +90,7 @@ def test_on_a_terminal_the_first_rows_and_how_many_there_are() -> None:
     assert (done.code, lines[0].split()) == (0, COLUMNS)
     assert len(lines) == 1 + 20 + 1
     assert lines[2].split()[-3:] == ["no", "yes", "0"]
-    assert lines[-1].startswith("the first 20 of 36 tokens;")
+    assert lines[-1].startswith("the first 20 of 36 tokens, in input order;")
     assert (written.code, written.text, len(pq.read_table("t.parquet"))) == (0, "", 36)
 
 
