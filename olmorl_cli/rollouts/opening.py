@@ -103,27 +103,7 @@ def open_rollouts(
         rollouts = dataclasses.replace(rollouts, joined=pairing.others, notes=pairing.notes(choices))
     _check_every_file(rollouts)
     rollouts = dataclasses.replace(rollouts, files_of_labels=files_of_labels(files, fragments, choices))
-    return rollouts if engine is None else _worked_by(engine, rollouts)
-
-
-def _worked_by(engine: Engine, rollouts: Rollouts) -> Rollouts:
-    """The input with its engine, but with threads of this process where other processes cannot open its files."""
-    if not engine.away:
-        return rollouts
-    bound = [file for file in rollouts.files if not file.portable]
-    if not bound:
-        return dataclasses.replace(rollouts, engine=engine)
-    rollouts.notes.add(
-        "read_here",
-        "only this process can read it (standard input, JSON Lines and --join are copied or gathered here), so nothing is"
-        " given to the engine",
-        "Write Parquet to have it scored elsewhere",
-        file=bound[0].name if len(bound) == 1 else f"{bound[0].name} and {len(bound) - 1} more",
-        places=[],
-        count=len(bound),
-        severity="note",
-    )
-    return rollouts
+    return rollouts if engine is None else rollouts.worked_by(engine)
 
 
 def _opened(sources: Sequence[Source]) -> list[DataFile]:

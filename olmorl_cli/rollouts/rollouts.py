@@ -109,6 +109,25 @@ class Rollouts:
         choice = self.choices.get(role)
         return [resolve(name, file.schema) for name in choice.columns] if choice else []
 
+    def worked_by(self, engine: Engine) -> "Rollouts":
+        """The same with this engine, but with threads of this process where others cannot open a file; a note says so."""
+        if not engine.away:
+            return self
+        bound = [file.name for file in self.files if not file.portable]
+        if not bound:
+            return dataclasses.replace(self, engine=engine)
+        self.notes.add(
+            "read_here",
+            "only this process can read it (standard input, JSON Lines and --join are copied or gathered here), so nothing"
+            " is given to the engine",
+            "Write Parquet to have it scored elsewhere",
+            file=bound[0] if len(bound) == 1 else f"{bound[0]} and {len(bound) - 1} more",
+            places=[],
+            count=len(bound),
+            severity="note",
+        )
+        return self
+
     def map(self, work: Callable[..., R], given: Iterable[tuple[Any, ...]] | None = None) -> Iterator[R]:
         """What the engine makes of every fragment by `work`, in order.
 
