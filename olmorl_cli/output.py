@@ -95,7 +95,7 @@ def destination_of(parameters: Mapping[str, Any], *, parts: bool = False) -> Des
     _check_problems_file(problems)
     named = parameters.get("recipe") or ()
     recipes = (named,) if isinstance(named, str) else tuple(named)
-    if parts and output and (output.endswith("/") or os.path.isdir(output)):
+    if parts and output and output.endswith("/"):
         chosen = parse_choice("--format, for a folder,", format or "parquet", ("parquet", "arrow"))
         return Destination(chosen, output, problems, parameters["quiet"], recipes, folder_of(output))
     terminal = output is None and sys.stdout is not None and sys.stdout.isatty()

@@ -66,7 +66,7 @@ def test_parts_replace_those_of_the_run_before(folder: Path) -> None:
     os.mkdir("out")
     for name in ("part-00000.parquet", "part-00007.parquet", "part-00001.arrow", "notes.txt"):
         Path("out", name).write_text("old")
-    assert kit.run("advantages", path, "-o", "out", "-q").err == ""
+    assert kit.run("advantages", path, "-o", "out/", "-q").err == ""
     assert parts("out") == ["notes.txt", "part-00000.parquet"]
     assert pq.read_table("out/part-00000.parquet")["advantage"].to_pylist() == kit.ADVANTAGES
 
@@ -103,7 +103,9 @@ def test_folders_that_take_no_parts(folder: Path) -> None:
     assert refused("advantages", path, "-o", "in/", "-f", "csv").startswith("--format, for a folder, takes one of parquet")
     assert refused("advantages", path, "-o", "no/where/").startswith("no/where/: the folder ")
     assert refused("advantages", path, "-o", f"{path}/").startswith(f"{path}/: it is no folder")
-    assert refused("groups", path, "-o", "in").startswith("in: it is a folder")
+    for command in ("advantages", "groups"):
+        assert refused(command, path, "-o", "in").startswith("in: it is a folder. Name a file to write")
+    assert refused("groups", path, "-o", "in/").startswith("in/: it is a folder")
     assert refused("advantages", path, "-o", "https://127.0.0.1:1/x/").endswith("Write to a bucket or a folder")
     assert refused("advantages", path, "-o", "s3://bucket/x.parquet").startswith("s3://bucket/x.parquet: a single file")
     assert parts("in") == ["r.parquet"]
