@@ -2,6 +2,8 @@
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 INTERRUPTED = 130
 
@@ -9,6 +11,16 @@ INTERRUPTED = 130
 def leave(number: int, frame: object) -> None:  # noqa: ARG001
     """The handler of Ctrl-C while nothing has to be put back; an exception could be lost, or come out as another."""
     os._exit(INTERRUPTED)
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """A block that Ctrl-C and SIGTERM wait for, where stopping in the middle would leave a half."""
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
 class PuttingBack:

@@ -99,7 +99,7 @@ def destination_of(parameters: Mapping[str, Any], *, parts: bool = False) -> Des
         chosen = parse_choice("--format, for a folder,", format or "parquet", ("parquet", "arrow"))
         return Destination(chosen, output, problems, parameters["quiet"], recipes, folder_of(output))
     terminal = output is None and sys.stdout is not None and sys.stdout.isatty()
-    refused = not output or os.path.isdir(output) or is_uri(output)  # `check` says so
+    refused = not output or os.path.isdir(output) or output.endswith("/") or is_uri(output)  # `check` says so
     file = None if refused else output
     chosen = format_of(file, format) if file else format or ("table" if terminal else "jsonl")
     if terminal and chosen in ("parquet", "arrow"):

@@ -23,9 +23,12 @@ TRIES = 3
 """Times that a fragment is read which cannot be read: another worker, or another moment, may have more luck."""
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent anywhere
+    "RAY_NUM_REDIS_GET_RETRIES": "3",  # tries to reach the head
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else a warning, once for each process
 }
 """Environment of Ray, where the user's own does not set it."""
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
+"""With which HTTP/2 begins: its preface and empty settings."""
 CONNECT_SECONDS = 10
 """How long the head of a cluster is waited for."""
 IN_FLIGHT = 2
@@ -43,7 +46,7 @@ class _Done:
 class RayEngine:
     """Tasks on a Ray cluster, one a fragment.
 
-    The cluster is asked for with the first work; the one that is started here ends with this process.
+    A cluster that is started here ends with this process.
     """
 
     away = True
@@ -56,8 +59,7 @@ class RayEngine:
     def map(self, work: Callable[..., R], items: Iterable[Item]) -> Iterator[R]:
         import ray
 
-        task = self._started()
-        shared = ray.put(work)
+        shared, task = ray.put(work), self._task
         most = IN_FLIGHT * max(int(ray.cluster_resources().get("CPU", 1)), 1)
         files = _Files()
         running: deque[tuple[Any, Callable[[], Any]]] = deque()
@@ -103,14 +105,12 @@ class RayEngine:
             reference = again()
         raise AssertionError
 
-    def _started(self) -> Any:
-        """The function that does the work on a worker; the cluster is there.
+    def start(self) -> None:
+        """Reach the cluster, or start one.
 
         Raises:
             InputError: it cannot be reached.
         """
-        if self._task is not None:
-            return self._task
         for name, value in SETTINGS.items():
             os.environ.setdefault(name, value)
         import ray
@@ -119,18 +119,19 @@ class RayEngine:
         options: dict[str, Any] = here if self._address is None else {"address": self._address}
         try:
             _reach(self._address)
-            with _silenced(), _own_signals():
+            with _silenced(), _plain_signals():
                 ray.init(**options, logging_level=logging.CRITICAL, log_to_driver=False)
         except Exception as error:  # many kinds, from connection errors to assertions
-            where = "a Ray cluster cannot be started here" if self._address is None else f"no Ray cluster at {self._address}"
+            shown = (self._address or "").rpartition("@")[2]  # before it stand secrets
+            where = f"no Ray cluster at {shown}" if self._address else "a Ray cluster cannot be started here"
+            said = _first_line(error).replace(self._address or shown, shown)
             raise InputError(
-                f"--engine ray: {where}: {_first_line(error)}. Check the address, that versions of Ray are the same, and"
+                f"--engine ray: {where}: {said}. Check the address, that versions of Ray are the same, and"
                 " whether the cluster wants a token (RAY_AUTH_MODE=token)"
             ) from error
         # On lost workers Ray prints a message to standard output, which is for the result.
         ray._private.worker.print_to_stdstream = lambda *_, **__: None
         self._task = ray.remote(num_cpus=1, max_retries=-1)(_work)
-        return self._task
 
 
 class _Files:
@@ -158,14 +159,17 @@ def _work(work: Callable[..., Any], file: DataFile, fragment: Fragment, given: t
 
 
 def _reach(address: str | None) -> None:
-    """Ask whether anybody listens at HOST:PORT: Ray itself would wait for minutes, and fill the screen with warnings.
+    """Ask whether anybody listens at HOST:PORT and answers to HTTP/2, which Ray's head speaks: Ray itself would wait for
+    minutes, and fill the screen with warnings.
 
     Raises:
         OSError, OverflowError: nobody does.
     """
     host, _, port = (address or "").rpartition(":")
     if port.isdigit() and "://" not in host:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+        with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS) as head:
+            head.sendall(HELLO)
+            head.recv(1)
 
 
 @contextmanager
@@ -182,14 +186,17 @@ def _silenced() -> Iterator[None]:
 
 
 @contextmanager
-def _own_signals() -> Iterator[None]:
-    """Keeps what Ctrl-C and SIGTERM do here; Ray would print a trace on the latter."""
+def _plain_signals() -> Iterator[None]:
+    """Lets signals end the process at once while Ray waits in its own code, and keeps what they do here after that."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with suppress(ValueError):  # not in the main thread
+        for number in handlers:
+            signal.signal(number, signal.SIG_DFL)
     try:
         yield
     finally:
         for number, handler in handlers.items():
-            with suppress(ValueError):  # not in the main thread
+            with suppress(ValueError):
                 signal.signal(number, handler)
 
 

@@ -19,6 +19,13 @@ class Engine(Protocol):
     """Whether the work is done in other processes: these must be able to open the files, and the work, what it needs and
     what it makes of it must be ones that can be sent there and back."""
 
+    def start(self) -> None:
+        """Be ready for work.
+
+        Raises:
+            InputError: it cannot be.
+        """
+
     def map(self, work: Callable[..., R], items: Iterable[Item]) -> Iterator[R]:
         """`work` on every item, results in the items' order, a bounded number of them in flight.
 
@@ -31,6 +38,9 @@ class Threads:
     """As many threads of this process as it has cores; a few at least where files come over a network."""
 
     away = False
+
+    def start(self) -> None:
+        """Nothing is to be done."""
 
     def map(self, work: Callable[..., R], items: Iterable[Item]) -> Iterator[R]:
         items = iter(items)

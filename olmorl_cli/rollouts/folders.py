@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Protocol
 
 from olmorl_cli.errors import OutputError, UsageError, shown_uri
+from olmorl_cli.interrupts import held_back
 from olmorl_cli.rollouts.sources import Source, is_uri, temporary_file
 from olmorl_cli.rollouts.target import open_target, sync_folder
 
@@ -82,6 +83,9 @@ class _Here:
         for source in inputs:
             if os.path.dirname(os.path.realpath(source.path)) == folder:
                 raise UsageError(f"{self.name}: it holds an input ({source.name}). Write to another folder")
+        for part in fnmatch.filter(os.listdir(folder) if os.path.isdir(folder) else (), PARTS):
+            if os.path.isdir(os.path.join(folder, part)):
+                raise UsageError(f"{self.name}: {part} in it is a folder, where a part may go. Write to another folder")
 
     @contextmanager
     def sink(self, part: str) -> Iterator[IO[bytes]]:
@@ -91,19 +95,23 @@ class _Here:
             yield sink
 
     def _waiting(self, part: str) -> str:
-        return os.path.join(os.path.abspath(self.name), f".{part}.olmorl-{self.run}")
+        return os.path.join(os.path.abspath(self.name), f".{part}.olmorl-{self.run}.part")
 
     def settle(self, parts: Sequence[str]) -> None:
+        if absent := [part for part in parts if not os.path.exists(self._waiting(part))]:
+            raise OutputError(
+                f"{self.name}: {len(absent)} of {len(parts)} parts are not there, but in other machines' folders so called."
+                " Write to one that all machines share, or to a URI"
+            )
         try:
-            for part in parts:
-                os.replace(self._waiting(part), os.path.join(self.name, part))
-            for old in set(fnmatch.filter(os.listdir(self.name), PARTS)) - set(parts):
-                os.unlink(os.path.join(self.name, old))
+            with held_back():
+                for part in parts:
+                    os.replace(self._waiting(part), os.path.join(self.name, part))
+                for old in set(fnmatch.filter(os.listdir(self.name), PARTS)) - set(parts):
+                    os.unlink(os.path.join(self.name, old))
             sync_folder(self.name)
         except OSError as error:
-            raise OutputError(
-                f"{self.name}: the parts cannot be put in place: {error.strerror}. Write to a folder that all machines share"
-            ) from error
+            raise OutputError(f"{self.name}: the parts cannot be put in place: {error.strerror}. Write elsewhere") from error
 
     def discard(self) -> None:
         with suppress(OSError):

@@ -110,11 +110,16 @@ class Rollouts:
         return [resolve(name, file.schema) for name in choice.columns] if choice else []
 
     def worked_by(self, engine: Engine) -> "Rollouts":
-        """The same with this engine, but with threads of this process where others cannot open a file; a note says so."""
+        """The same with this engine, started; where others cannot open a file, with threads of this process, and a note.
+
+        Raises:
+            InputError: the engine cannot be started.
+        """
         if not engine.away:
             return self
         bound = [file.name for file in self.files if not file.portable]
         if not bound:
+            engine.start()
             return dataclasses.replace(self, engine=engine)
         self.notes.add(
             "read_here",

@@ -56,7 +56,7 @@ def check_target(path: str | None, inputs: Sequence[Source], option: str = "-o")
         return
     if not path:
         raise UsageError(f"{option} takes the name of a file, got ''")
-    if os.path.isdir(path):
+    if os.path.isdir(path) or (path.endswith("/") and not is_uri(path)):
         raise UsageError(f"{path}: it is a folder. Name a file to write (advantages writes parts to a name that ends in /)")
     folder = os.path.dirname(os.path.realpath(path))
     if not os.path.isdir(folder) and is_uri(path):

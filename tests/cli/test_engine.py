@@ -1,6 +1,8 @@
 """Engines by name, and output in parts, as a command line asks for them; no cluster is needed for either."""
 
 import os
+import signal
+import subprocess
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,6 +28,9 @@ def test_engines_go_by_name(folder: Path) -> None:
     assert refused("objective", path, env={"OLMORL_ENGINE": "x"}) == "$OLMORL_ENGINE takes one of local, ray, got 'x'"
     assert kit.run("objective", path, env={"OLMORL_ENGINE": "", "RAY_ADDRESS": "nobody:1"}).code == 0
     assert refused("objective", path, "--ray-address", "a:1").startswith("--ray-address is for --engine ray")
+    lost = refused("groups", path, "--engine", "ray", "--ray-address", "me:s3cret@127.0.0.1:1", env=kit.environment())
+    assert "127.0.0.1:1" in lost or "package ray" in lost
+    assert "s3cret" not in lost
     assert refused("groups", path, "--engine", "ray", "--ray-address", "").endswith("the address of a cluster, got ''")
 
 
@@ -88,6 +93,30 @@ def test_a_failure_leaves_the_parts_of_the_run_before(folder: Path) -> None:
     assert Path("out/part-00000.parquet").read_text() == "old"
 
 
+def test_the_moment_of_the_renames_is_not_interrupted(folder: Path) -> None:
+    """Ctrl-C in the middle of them is held back: all parts are new, or all are old."""
+    table = pa.concat_tables([kit.rollouts(prompt_id=[f"{number}-{row}" for row in range(8)]) for number in range(60)])
+    os.mkdir("in")
+    for number in range(60):
+        kit.write(f"in/{number}.parquet", table.slice(8 * number, 8))
+    assert kit.run("advantages", "in", "-o", "out/").code == 0
+    old = {name: os.stat(f"out/{name}").st_ino for name in parts("out")}
+    seen = set()
+    for _ in range(3):
+        command = [*kit.PROGRAM, "advantages", "in", "-o", "out/", "-q"]
+        process = subprocess.Popen(command, env=kit.environment(), stderr=subprocess.PIPE)
+        while process.poll() is None and os.stat("out/part-00000.parquet").st_ino == old["part-00000.parquet"]:
+            pass
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=kit.TIMEOUT)
+        new = {name: os.stat(f"out/{name}").st_ino for name in parts("out")}
+        assert (set(new), err) == (set(old), b"")
+        assert not set(new.values()) & set(old.values())
+        seen.add(process.returncode)
+        old = new
+    assert seen <= {0, 130}
+
+
 def test_no_answers_make_one_part_without_rows(folder: Path) -> None:
     path = kit.write("none.parquet", kit.rollouts().slice(0, 0))
     assert kit.run("advantages", path, "-o", "out/").err == "olmorl: note: 1 part written to out/\n"
@@ -105,7 +134,10 @@ def test_folders_that_take_no_parts(folder: Path) -> None:
     assert refused("advantages", path, "-o", f"{path}/").startswith(f"{path}/: it is no folder")
     for command in ("advantages", "groups"):
         assert refused(command, path, "-o", "in").startswith("in: it is a folder. Name a file to write")
-    assert refused("groups", path, "-o", "in/").startswith("in/: it is a folder")
+    for name in ("in/", "new/"):
+        for more in ((), ("-f", "csv")):
+            assert refused("groups", path, "-o", name, *more).startswith(f"{name}: it is a folder")
+    assert not os.path.exists("new")
     assert refused("advantages", path, "-o", "https://127.0.0.1:1/x/").endswith("Write to a bucket or a folder")
     assert refused("advantages", path, "-o", "s3://bucket/x.parquet").startswith("s3://bucket/x.parquet: a single file")
     assert parts("in") == ["r.parquet"]

@@ -32,7 +32,10 @@ class Elsewhere:
     away = True
 
     def __init__(self) -> None:
-        self.fragments = 0
+        self.fragments, self.started = 0, False
+
+    def start(self) -> None:
+        self.started = True
 
     def map(self, work: Callable[..., Any], items: Iterable[Item]) -> Iterator[Any]:
         for item in items:
@@ -91,6 +94,7 @@ def test_parts_are_the_rows_of_one_file(tmp_path: Path) -> None:
     paths, out = several(tmp_path), tmp_path / "out"
     for engine in (None, Elsewhere()):
         rollouts = open_rollouts(paths, Selection(), TOKENS - {"logp_new"}, engine=engine)
+        assert engine is None or engine.started
         scored = score_answers(rollouts, NAMED["grpo"]())
         assert write_parts(scored, folder_of(str(out)), "parquet") == len(rollouts.fragments) == 3
         table = pq.read_table(out)
@@ -104,7 +108,7 @@ def test_files_of_this_process_alone_are_read_here(tmp_path: Path) -> None:
     path.write_text('{"prompt_id": "a", "reward": 1}\n{"prompt_id": "a", "reward": 0}\n')
     rollouts = open_rollouts([str(path)], Selection(), frozenset({"group", "reward"}), engine=engine)
     scored = score_answers(rollouts, NAMED["olmorl"]())
-    assert (scored.advantages.tolist(), engine.fragments) == ([0.5, -0.5], 0)
+    assert (scored.advantages.tolist(), engine.fragments, engine.started) == ([0.5, -0.5], 0, False)
     assert [kind.code for kind in scored.problems.kinds()] == ["read_here"]
 
 
