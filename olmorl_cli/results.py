@@ -66,7 +66,7 @@ def answers_table(scored: ScoredAnswers) -> pa.Table:
     return pa.table(
         {
             **id_columns(scored, groups, scored.table.step_of_group[groups]),
-            "row": pa.array(np.arange(groups.size)),
+            "row": pa.array(scored.rollouts.first_row + np.arange(groups.size)),
             "reward": pa.nulls(groups.size, pa.float64())
             if rewards is None
             else _numbers(rewards if np.isfinite(rewards).all() else np.where(np.isfinite(rewards), rewards, np.nan)),
@@ -259,7 +259,7 @@ def _as(batch: pa.RecordBatch, field: pa.Field, file: DataFile) -> pa.Array:
 def _provenance(scored: ScoredAnswers, parts: int) -> Provenance:
     rollouts = scored.rollouts
     roles = {role: c.terms for role, c in rollouts.choices.items() if role in ("group", "step", "reward")}
-    rows = np.diff(scored.table.first_row_of_file).tolist() if len(rollouts.files) > 1 or parts else []
+    rows = rollouts.file_rows if len(rollouts.files) > 1 or parts else []
     if (written := rollouts.provenance) is not None:
         return dataclasses.replace(written, parts=parts, file_rows=written.file_rows or (rows if parts else []))
     settings = {name: getattr(scored.recipe, name) for name in ADVANTAGE_FIELDS}
