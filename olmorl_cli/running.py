@@ -70,7 +70,7 @@ def score_tokens_by(
             results = score_objective(
                 rollouts, recipes, by=by, skip=request.skip, keep_sums=keep_sums, diagnose=diagnose, progress=progress
             )
-        found.merge(results[0].answers.problems)
+        found.merge(results[0].problems)
     if destination.format != "table" or by is not None or len(results) > 1:  # the screen of one objective shows them itself
         say_columns(destination.quiet, rollouts)
     say(destination.quiet, list(dict.fromkeys(note for result in results for note in result.notes)))
