@@ -10,7 +10,7 @@ from olmorl_cli.output import problems_to, progress_bar, say, say_columns
 if TYPE_CHECKING:
     from olmorl_cli.core.recipes import Recipe
     from olmorl_cli.request import Request
-    from olmorl_cli.scoring import Objective, ScoredAnswers
+    from olmorl_cli.scoring import Objective, ScoredBlocks
 
 
 def refuse_together(asked: Mapping[str, bool]) -> None:
@@ -24,15 +24,15 @@ def refuse_together(asked: Mapping[str, bool]) -> None:
         raise UsageError(f"{given[0]} and {given[1]} exclude each other: ask for one of them")
 
 
-def score_input(request: "Request", recipe: "Recipe", mask: bool = False) -> "ScoredAnswers":
-    """Open the input (with its mask, if that is asked for), check the destination, score the answers."""
-    from olmorl_cli.scoring import score_answers
+def score_input(request: "Request", recipe: "Recipe", *, whole: bool, mask: bool = False) -> "ScoredBlocks":
+    """Open the input (with its mask, if that is asked for), check the destination, score the answers, perhaps as a whole."""
+    from olmorl_cli.scoring import ScoredBlocks
 
     needs = {"group", "step", "reward", "answer"} | ({"advantage"} if request.selection.of("advantage") else set())
     needs |= {"mask"} if mask else set()
     with problems_to(request.destination) as found:
         rollouts = request.opened(frozenset(needs))
-        scored = score_answers(rollouts, recipe, request.skip)
+        scored = ScoredBlocks(rollouts, recipe, request.skip, whole)
         found.merge(scored.problems)
     say_columns(request.destination.quiet, rollouts)
     say(request.destination.quiet, scored.notes)

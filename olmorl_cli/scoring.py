@@ -1,5 +1,6 @@
 """Rollouts and a recipe, to results: what the commands show, and what a program can call."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -134,6 +135,8 @@ class ScoredBlocks:
             self._held = self._judged(block, found)
         found.settle(rollouts)
         self.problems, self.notes = found.problems, found.notes(0)
+        if self._held is not None:
+            self._held = dataclasses.replace(self._held, problems=found.problems)
 
     @property
     def whole(self) -> ScoredAnswers:
@@ -143,7 +146,7 @@ class ScoredBlocks:
 
     @property
     def blocks(self) -> Iterator[ScoredAnswers]:
-        """Each block; several are read and scored anew."""
+        """Each block; several are read and scored anew. Whoever drops one before the next has one in memory at a time."""
         if len(self._blocks) == 1:
             yield self.whole
             return
@@ -159,6 +162,10 @@ class ScoredBlocks:
         scored = _scored(block, table, self.recipe)
         found.add_advantages([scored.advantages], block.first_row)
         return scored if len(self._blocks) == 1 else None
+
+
+Scored = ScoredAnswers | ScoredBlocks
+"""Answers, in one piece or block by block."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """Inputs scored block by block: the same bits, words and rows as in one piece."""
 
+import dataclasses
+import io
 import itertools
 import random
 from collections import Counter
@@ -14,13 +16,17 @@ import pytest
 from olmorl_cli.core.named import NAMED
 from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.errors import DataError, Kind, Problems
-from olmorl_cli.results import passed_through
+from olmorl_cli.parts import write_parts
+from olmorl_cli.results import answers_table, groups_table, passed_through
 from olmorl_cli.rollouts import blocks, files
 from olmorl_cli.rollouts.blocks import blocks_of
+from olmorl_cli.rollouts.folders import folder_of
 from olmorl_cli.rollouts.hashes import hashes_of_ids
 from olmorl_cli.rollouts.rollouts import Rollouts
-from olmorl_cli.scoring import Objective, score_answers, score_objective
+from olmorl_cli.rollouts.writer import write_batches, write_tables
+from olmorl_cli.scoring import Objective, Scored, ScoredBlocks, score_answers, score_objective
 from tests.rollouts.builders import Row, opened, random_rows, table_of, write
+from tests.rollouts.test_engine import Elsewhere
 
 MOST = pytest.mark.parametrize("most", [1, 7, 40])
 Patch = pytest.MonkeyPatch
@@ -278,6 +284,74 @@ def test_what_olmorl_wrote_of_files_whose_ids_restart(tmp_path: Path, monkeypatc
     assert rollouts.provenance is not None
     assert rollouts.provenance.file_rows == [6, 6, 6, 6]
     assert in_blocks(monkeypatch, 2, rollouts, [Recipe()]) > 4
+
+
+def written(scored: Scored, folder: Path) -> dict[str, bytes]:
+    """The answers in every machine format, and the groups in lines: name → bytes."""
+    found = {}
+    for name, table, format in (
+        ("answers", answers_table, "jsonl"),
+        ("answers", answers_table, "csv"),
+        ("groups", groups_table, "jsonl"),
+        ("groups", groups_table, "csv"),
+    ):
+        sink = io.BytesIO()
+        write_tables(map(table, scored.blocks), format, sink)
+        found[f"{name}.{format}"] = sink.getvalue()
+    for format in ("parquet", "arrow"):
+        sink = io.BytesIO()
+        schema, batches = passed_through(scored, dictionaries=format == "parquet")
+        write_batches(schema, batches, format, sink, stream=False)
+        found[format] = sink.getvalue()
+        out = Path(f"{folder}.{format}")
+        count, parts = write_parts(scored, folder_of(str(out)), format), sorted(out.iterdir())
+        assert len(parts) == count == len(scored.rollouts.fragments)
+        found |= {path.name: path.read_bytes() for path in parts}
+    return found
+
+
+@MOST
+@pytest.mark.parametrize("size", [None, 2])
+def test_answers_and_groups_are_written_block_by_block(
+    tmp_path: Path, monkeypatch: Patch, size: int | None, most: int
+) -> None:
+    rows = by_group(random_rows(8, groups=40, steps=4), swaps=0 if size else 4)
+    rows = [{**row, "step": n // 20} for n, row in enumerate(rows[:80])] if size else rows
+    rollouts = opened(laid(tmp_path, rows, 8, most=2), group_size=size)
+    whole = written(score_answers(rollouts, Recipe(), skip=True), tmp_path / "whole")
+    monkeypatch.setattr(blocks, "MOST_ANSWERS", most)
+    scored = ScoredBlocks(rollouts, Recipe(), skip=True)
+    assert len(list(scored.blocks)) > (1 if most == 40 else 8)
+    assert written(scored, tmp_path / "blocks") == whole
+    assert whole["answers.jsonl"].count(b"\n") == len(rows)
+
+
+def test_answers_that_are_at_fault_are_refused_before_any_is_given(tmp_path: Path, monkeypatch: Patch) -> None:
+    rows = spoiled(by_group(random_rows(4, groups=40, steps=4)))
+    rollouts = opened(laid(tmp_path, rows, 4, number=3, most=1))
+    with pytest.raises(DataError) as whole:
+        score_answers(rollouts, Recipe())
+    monkeypatch.setattr(blocks, "MOST_ANSWERS", 7)
+    with pytest.raises(DataError) as found:
+        ScoredBlocks(rollouts, Recipe())
+    assert found.value.lines == whole.value.lines
+    left, scored = score_answers(rollouts, Recipe(), skip=True), ScoredBlocks(rollouts, Recipe(), skip=True)
+    assert (scored.notes, records_of(scored.problems)) == (left.notes, records_of(left.problems))
+
+
+def test_work_on_blocks_can_be_done_elsewhere(tmp_path: Path, monkeypatch: Patch) -> None:
+    rows = by_group(random_rows(8, groups=40, steps=4), swaps=4)
+    here = opened(laid(tmp_path, rows, 8))
+    engine = Elsewhere()
+    assert in_blocks(monkeypatch, 7, dataclasses.replace(here, engine=engine), ANSWERS, by=None) > 8
+    assert engine.fragments == 6 * len(here.fragments)  # whole: answers, tokens; the cuts, twice; blocks: answers, tokens
+
+
+def test_one_block_is_scored_once(tmp_path: Path, monkeypatch: Patch) -> None:
+    scored = ScoredBlocks(opened(laid(tmp_path, by_group(random_rows(8)), 8)), Recipe())
+    assert next(scored.blocks) is next(scored.blocks) is scored.whole
+    monkeypatch.setattr(blocks, "MOST_ANSWERS", 1)
+    assert ScoredBlocks(scored.rollouts, Recipe(), whole=True).whole.advantages.tolist() == scored.whole.advantages.tolist()
 
 
 @pytest.mark.parametrize(
