@@ -53,15 +53,23 @@ def blocks_of(rollouts: Rollouts, by_step: bool = False) -> list[Rollouts]:
     blocks = [_part(rollouts, first, stop, notes if not first else Problems()) for first, stop in itertools.pairwise(bounds)]
     greatest = max(blocks, key=lambda block: block.rows)
     if greatest.rows > MOST_ANSWERS:
-        units = "steps" if by_step and "step" in rollouts.choices else "groups"
-        message = f"{units} lie across {greatest.rows} answers' worth of files, which are held in memory together"
-        action = f"Sort the rows by {units[:-1]} to score them with less"
-        if not one_type:
-            message = f"the files' ids are of different types, so {greatest.rows} answers are held in memory together"
-            action = "Write one type into all files to score them with less"
+        why, action = _held_together(greatest, by_step, one_type)
+        message = f"{why}, so {greatest.rows} answers are held in memory together"
         name = rollouts.files[greatest.fragments[0].file_number].name
         notes.add("held_together", message, action, file=name, places=[], count=greatest.rows, severity="note")
     return blocks
+
+
+def _held_together(block: Rollouts, by_step: bool, one_type: bool) -> tuple[str, str]:
+    """Why a block of more than MOST_ANSWERS is not cut, and what can be done."""
+    if not one_type:
+        return "the files' ids are of different types", "Write one type into all files to score them with less"
+    if len(block.fragments) == 1:
+        return "they are one row group, batch or stream", "Write Parquet of smaller row groups to score them with less"
+    if by_step and "step" not in block.choices:
+        return "the recipe scales advantages over the whole input", "Name the step with --step to score them with less"
+    unit = "step" if by_step else "group"
+    return f"{unit}s lie across row groups and files", f"Sort the rows by {unit} to score them with less"
 
 
 def _bounds(cuttable: BoolArray, rows: IntArray) -> list[int]:

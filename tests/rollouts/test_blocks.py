@@ -124,7 +124,7 @@ def test_shuffled_rows_are_one_block_and_a_note_says_so(tmp_path: Path, monkeypa
     greatest = max(block.rows for block in cut)
     (kind,) = cut[0].notes.kinds()
     assert (kind.code, kind.severity, kind.count) == ("held_together", "note", greatest)
-    assert f"groups lie across {greatest} answers' worth of files" in kind.line()
+    assert f"groups lie across row groups and files, so {greatest} answers are held in memory together" in kind.line()
     assert not rollouts.notes
 
 
@@ -142,7 +142,13 @@ def test_deviations_of_steps_keep_steps_together(tmp_path: Path, monkeypatch: Pa
 
 def test_deviations_of_an_input_without_steps_keep_all_of_it_together(tmp_path: Path, monkeypatch: Patch) -> None:
     rows = [{k: v for k, v in row.items() if k != "step"} for row in by_group(random_rows(5, steps=1))]
-    assert in_blocks(monkeypatch, 1, opened(laid(tmp_path, rows, 5)), [Recipe(scale="batch_std")]) == 1
+    rollouts = opened(laid(tmp_path, rows, 5))
+    assert in_blocks(monkeypatch, 1, rollouts, [Recipe(scale="batch_std")]) == 1
+    monkeypatch.setattr(blocks, "MOST_ANSWERS", 1)
+    (kind,) = blocks_of(rollouts, by_step=True)[0].notes.kinds()
+    assert f"scales advantages over the whole input, so {len(rows)} answers are held in memory together" in kind.line()
+    (kind,) = blocks_of(opened(write(tmp_path / "r.arrows", table_of(rows))))[0].notes.kinds()
+    assert "they are one row group, batch or stream" in kind.line()
 
 
 @MOST
