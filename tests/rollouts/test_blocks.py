@@ -217,13 +217,14 @@ def test_ids_of_answers_are_judged_over_all_blocks(tmp_path: Path, monkeypatch: 
     rollouts = opened(path, answer=())
     assert rollouts.choices["answer"].columns == ("answer_id",)
     assert in_blocks(monkeypatch, 2, rollouts, ANSWERS) == 10
+    assert in_blocks(monkeypatch, 2, opened(path, answer="answer_id"), ANSWERS) == 10
 
 
 def test_judgements_of_the_whole_are_made_once(tmp_path: Path, monkeypatch: Patch) -> None:
     """Groups of one answer; the old log-probs are the new ones; an advantage overflows in the second block."""
     rows = [{**row, "old_logprobs": row["new_logprobs"]} for row in random_rows(3, sampler=False)[:12]]
     single = [{**row, "group_id": str(n)} for n, row in enumerate(rows)]
-    huge = [{**row, "group_id": str(n // 2), "reward": 0.5} for n, row in enumerate(rows)]
+    huge = [{**row, "step": 0, "group_id": str(n // 2), "reward": 0.5} for n, row in enumerate(rows)]
     huge[8]["reward"], huge[9]["reward"] = 1.5e308, -1.5e308
     for name, each in (("single", single), ("huge", huge)):
         rollouts = opened(write(tmp_path / f"{name}.parquet", table_of(each), row_group_size=2))
@@ -290,6 +291,7 @@ def test_what_olmorl_wrote_of_files_whose_ids_restart(tmp_path: Path, monkeypatc
     assert rollouts.provenance is not None
     assert rollouts.provenance.file_rows == [6, 6, 6, 6]
     assert in_blocks(monkeypatch, 2, rollouts, [Recipe()]) > 4
+    assert in_blocks(monkeypatch, 8, rollouts, [Recipe()]) == 3
 
 
 def written(scored: Scored, folder: Path) -> dict[str, bytes]:
