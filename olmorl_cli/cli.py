@@ -18,7 +18,6 @@ from olmorl_cli.output import (
     write_folder,
     write_objectives,
     write_result,
-    write_rows,
     write_sums,
     write_tokens,
     write_top,
@@ -59,14 +58,15 @@ def advantages(
     advantage and kept; Parquet and Arrow have every input column, and advantage and kept.
     """
     from olmorl_cli.results import answers_table, passed_through, replaced_columns
-    from olmorl_cli.rollouts.writer import write_batches, write_table
+    from olmorl_cli.rollouts.writer import write_batches, write_tables
 
     number = None if top is None else parse_count("--top", top)
     destination = destination_of(context.params, parts=number is None)
     request, settings = Request.of(context.params, destination), Overrides.of(context.params).over(recipe)
-    scored = score_input(request, settings, mask=number is not None)
+    whole = number is not None or destination.format == "table"
+    scored = score_input(request, settings, whole=whole, mask=number is not None)
     if number is not None:
-        write_top(scored, number, destination)
+        write_top(scored.whole, number, destination)
         return
     if destination.format in ("parquet", "arrow") and (replaced := replaced_columns(scored)):
         say(destination.quiet, [f"input columns replaced in the output: {', '.join(replaced)}"])
@@ -76,7 +76,7 @@ def advantages(
 
     def write(sink: IO[bytes], stream: bool) -> None:
         if destination.format not in ("parquet", "arrow"):
-            write_table(answers_table(scored), destination.format, sink, stream=stream)
+            write_tables(map(answers_table, scored.blocks), destination.format, sink)
             return
         schema, batches = passed_through(scored, dictionaries=stream or destination.format == "parquet")
         write_batches(schema, batches, destination.format, sink, stream=stream)
@@ -84,7 +84,7 @@ def advantages(
     def screen(console: "Console") -> Iterator["RenderableType"]:
         from olmorl_cli.display.screens import answers_screen
 
-        return answers_screen(scored, answers_table(scored), console)
+        return answers_screen(scored.whole, answers_table(scored.whole), console)
 
     write_result(destination, write, screen)
 
@@ -101,17 +101,25 @@ def groups(
     population's), min, max and kept.
     """
     from olmorl_cli.results import groups_table
+    from olmorl_cli.rollouts.writer import write_table, write_tables
 
     request = Request.of(context.params)
-    scored = score_input(request, Overrides().over(recipe))
-    table = groups_table(scored)
+    format = request.destination.format
+    lines = format in ("jsonl", "csv")
+    scored = score_input(request, Overrides().over(recipe), whole=not lines)
+
+    def write(sink: IO[bytes], stream: bool) -> None:
+        if lines:
+            write_tables(map(groups_table, scored.blocks), format, sink)
+        else:
+            write_table(groups_table(scored.whole), format, sink, stream=stream)
 
     def screen(console: "Console") -> Iterator["RenderableType"]:
         from olmorl_cli.display.screens import groups_screen
 
-        return groups_screen(scored, table, console)
+        return groups_screen(scored.whole, groups_table(scored.whole), console)
 
-    write_rows(table, request.destination, screen)
+    write_result(request.destination, write, screen)
 
 
 @app.command()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from olmorl_cli.rollouts.folders import Folder
     from olmorl_cli.rollouts.rollouts import Rollouts
     from olmorl_cli.rollouts.sources import Source
-    from olmorl_cli.scoring import Objective, ScoredAnswers
+    from olmorl_cli.scoring import Objective, Scored, ScoredAnswers
     from olmorl_cli.token_pass import Progress
 
 REPORT_EXTRA = "pip install 'olmorl-cli[report]'"
@@ -185,7 +185,7 @@ def write_result(destination: Destination, write: Callable[[IO[bytes], bool], No
         text.detach()
 
 
-def write_folder(scored: "ScoredAnswers", folder: "Folder", destination: Destination) -> None:
+def write_folder(scored: "Scored", folder: "Folder", destination: Destination) -> None:
     """Send every input column, advantage and kept to a folder, and say in how many parts."""
     from olmorl_cli.parts import write_parts
 

@@ -1,5 +1,7 @@
 """Scored answers as a folder of files, one for each fragment of the input, written where the fragment is read."""
 
+import itertools
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from olmorl_cli.interrupts import PuttingBack
@@ -7,13 +9,13 @@ from olmorl_cli.results import passed_rows, passed_schema
 from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.folders import Folder
 from olmorl_cli.rollouts.writer import write_batches
-from olmorl_cli.scoring import ScoredAnswers
+from olmorl_cli.scoring import Scored, ScoredAnswers
 
 if TYPE_CHECKING:
     from olmorl_cli.token_pass import Progress
 
 
-def write_parts(scored: ScoredAnswers, folder: Folder, format: str, progress: "Progress | None" = None) -> int:
+def write_parts(scored: Scored, folder: Folder, format: str, progress: "Progress | None" = None) -> int:
     """Every input column, advantage and kept, in parts named in input order; all of the folder's older parts make way.
 
     Args:
@@ -29,21 +31,26 @@ def write_parts(scored: ScoredAnswers, folder: Folder, format: str, progress: "P
         InputError: a file cannot be read, or columns of one name do not go together.
         OutputError: a part cannot be written; none is left.
     """
-    rollouts, kept = scored.rollouts, scored.kept
+    rollouts = scored.rollouts
     names = [f"part-{number:05d}.{format}" for number in range(max(len(rollouts.fragments), 1))]
     schema = passed_schema(scored, dictionaries=format == "parquet", parts=len(names))
+    left = iter(names)
 
-    def given() -> Any:
-        for name, fragment, first in zip(names, rollouts.fragments, rollouts.first_rows, strict=False):
+    def written(block: ScoredAnswers) -> Iterator[int]:
+        return block.rollouts.map(_write_part, given(block))
+
+    def given(block: ScoredAnswers) -> Any:
+        kept = block.kept
+        for fragment, first, name in zip(block.rollouts.fragments, block.rollouts.first_rows, left, strict=False):
             own = slice(first, first + fragment.rows)
-            yield folder, name, format, schema, scored.advantages[own], kept[own]
+            yield folder, name, format, schema, block.advantages[own], kept[own]
 
     with PuttingBack():
         try:
             if not rollouts.fragments:
                 with folder.sink(names[0]) as sink:
                     write_batches(schema, [], format, sink, stream=False)
-            for rows in rollouts.map(_write_part, given()):
+            for rows in itertools.chain.from_iterable(map(written, scored.blocks)):
                 if progress is not None:
                     progress(rows)
             folder.settle(names)

@@ -1,24 +1,22 @@
 """What is no fault of the data, but may be one of their reading, or of the settings: warnings."""
 
 from olmorl_cli.core.recipes import Recipe
-from olmorl_cli.core.sums import IntArray
 from olmorl_cli.errors import Problems
 from olmorl_cli.rollouts.rollouts import Rollouts
-from olmorl_cli.token_pass import TokenPass
 
 
-def remark_single_answers(rollouts: Rollouts, problems: Problems, group_sizes: IntArray) -> None:
+def remark_single_answers(rollouts: Rollouts, problems: Problems, answers: int, groups: int) -> None:
     """Warn where every group has one answer."""
-    if group_sizes.size < 2 or (group_sizes > 1).any():
+    if groups < 2 or answers > groups:
         return
     why, action = rollouts.why_single
     message = f"every group has one answer, so every advantage is 0: {why}"
-    _warn(rollouts, problems, "single_answer_groups", message, action, group_sizes.size)
+    _warn(rollouts, problems, "single_answer_groups", message, action, groups)
 
 
-def remark_equal_logprobs(rollouts: Rollouts, problems: Problems, tokens: TokenPass) -> None:
+def remark_equal_logprobs(rollouts: Rollouts, problems: Problems, tokens: int, equal: bool) -> None:
     """Warn where the new and the old log-probs are equal at every real token: the ratio of any recipe is 1 throughout."""
-    if not (tokens.old_equals_new and tokens.count):
+    if not (equal and tokens):
         return
     new, old = (", ".join(rollouts.choices[role].columns) for role in ("logp_new", "logp_old"))
     _warn(
@@ -27,7 +25,7 @@ def remark_equal_logprobs(rollouts: Rollouts, problems: Problems, tokens: TokenP
         "old_equals_new",
         f"{new} equals {old} at every real token, so the ratio is 1 everywhere: nothing can be clipped",
         "The file may hold the same log-probs twice: name others with --logp-new and --logp-old",
-        tokens.count,
+        tokens,
     )
 
 

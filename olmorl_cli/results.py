@@ -1,6 +1,7 @@
 """Scored answers and groups as Arrow tables, with the columns that the outputs have."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -15,7 +16,7 @@ from olmorl_cli.errors import InputError
 from olmorl_cli.rollouts.exploded import ROW
 from olmorl_cli.rollouts.files import FRAGMENT_BYTES, DataFile, Fragment
 from olmorl_cli.rollouts.provenance import Provenance
-from olmorl_cli.scoring import Objective, ScoredAnswers
+from olmorl_cli.scoring import Objective, Scored, ScoredAnswers
 
 ADDED = ("advantage", "kept")
 """Columns that Parquet and Arrow output of the answers add to the input's."""
@@ -66,7 +67,7 @@ def answers_table(scored: ScoredAnswers) -> pa.Table:
     return pa.table(
         {
             **id_columns(scored, groups, scored.table.step_of_group[groups]),
-            "row": pa.array(np.arange(groups.size)),
+            "row": pa.array(scored.rollouts.first_row + np.arange(groups.size)),
             "reward": pa.nulls(groups.size, pa.float64())
             if rewards is None
             else _numbers(rewards if np.isfinite(rewards).all() else np.where(np.isfinite(rewards), rewards, np.nan)),
@@ -132,12 +133,12 @@ def _where(values: npt.NDArray[np.float64], tokens: npt.NDArray[np.int64]) -> pa
     return pa.array(values, mask=tokens == 0)
 
 
-def replaced_columns(scored: ScoredAnswers) -> list[str]:
+def replaced_columns(scored: Scored) -> list[str]:
     """Input columns that the added ones take the place of."""
     return [name for name in ADDED if any(name in file.schema.names for file in scored.rollouts.files)]
 
 
-def passed_through(scored: ScoredAnswers, *, dictionaries: bool) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+def passed_through(scored: Scored, *, dictionaries: bool) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Every input column, then advantage and kept: the schema, and the rows in batches.
 
     Args:
@@ -148,10 +149,10 @@ def passed_through(scored: ScoredAnswers, *, dictionaries: bool) -> tuple[pa.Sch
         InputError: columns of one name have types that do not go together in different files.
     """
     schema = passed_schema(scored, dictionaries=dictionaries)
-    return schema, _rows(scored, schema)
+    return schema, itertools.chain.from_iterable(map(functools.partial(_rows, schema), scored.blocks))
 
 
-def passed_schema(scored: ScoredAnswers, *, dictionaries: bool, parts: int = 0) -> pa.Schema:
+def passed_schema(scored: Scored, *, dictionaries: bool, parts: int = 0) -> pa.Schema:
     """The schema of `passed_through`; of each of so many files, if its rows go into several.
 
     Raises:
@@ -221,7 +222,7 @@ def passed_batches(file: DataFile, fragment: Fragment) -> Iterator[pa.RecordBatc
     return file.batches(fragment, [name for name in file.schema.names if name not in NOT_PASSED])
 
 
-def _rows(scored: ScoredAnswers, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _rows(schema: pa.Schema, scored: ScoredAnswers) -> Iterator[pa.RecordBatch]:
     rollouts = scored.rollouts
 
     def read(file: DataFile, fragment: Fragment) -> Iterable[pa.RecordBatch]:
@@ -256,10 +257,10 @@ def _as(batch: pa.RecordBatch, field: pa.Field, file: DataFile) -> pa.Array:
         ) from error
 
 
-def _provenance(scored: ScoredAnswers, parts: int) -> Provenance:
+def _provenance(scored: Scored, parts: int) -> Provenance:
     rollouts = scored.rollouts
     roles = {role: c.terms for role, c in rollouts.choices.items() if role in ("group", "step", "reward")}
-    rows = np.diff(scored.table.first_row_of_file).tolist() if len(rollouts.files) > 1 or parts else []
+    rows = rollouts.file_rows if len(rollouts.files) > 1 or parts else []
     if (written := rollouts.provenance) is not None:
         return dataclasses.replace(written, parts=parts, file_rows=written.file_rows or (rows if parts else []))
     settings = {name: getattr(scored.recipe, name) for name in ADVANTAGE_FIELDS}

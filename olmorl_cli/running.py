@@ -10,7 +10,7 @@ from olmorl_cli.output import problems_to, progress_bar, say, say_columns
 if TYPE_CHECKING:
     from olmorl_cli.core.recipes import Recipe
     from olmorl_cli.request import Request
-    from olmorl_cli.scoring import Objective, ScoredAnswers
+    from olmorl_cli.scoring import Objective, ScoredBlocks
 
 
 def refuse_together(asked: Mapping[str, bool]) -> None:
@@ -24,17 +24,17 @@ def refuse_together(asked: Mapping[str, bool]) -> None:
         raise UsageError(f"{given[0]} and {given[1]} exclude each other: ask for one of them")
 
 
-def score_input(request: "Request", recipe: "Recipe", mask: bool = False) -> "ScoredAnswers":
-    """Open the input (with its mask, if that is asked for), check the destination, score the answers."""
+def score_input(request: "Request", recipe: "Recipe", *, whole: bool, mask: bool = False) -> "ScoredBlocks":
+    """Open the input (with its mask, if that is asked for), check the destination, score the answers, perhaps as a whole."""
     from olmorl_cli.rollouts.parallel import keep_freed_memory
-    from olmorl_cli.scoring import score_answers
+    from olmorl_cli.scoring import ScoredBlocks
 
     keep_freed_memory()
     needs = {"group", "step", "reward", "answer"} | ({"advantage"} if request.selection.of("advantage") else set())
     needs |= {"mask"} if mask else set()
     with problems_to(request.destination) as found:
         rollouts = request.opened(frozenset(needs))
-        scored = score_answers(rollouts, recipe, request.skip)
+        scored = ScoredBlocks(rollouts, recipe, request.skip, whole)
         found.merge(scored.problems)
     say_columns(request.destination.quiet, rollouts)
     say(request.destination.quiet, scored.notes)
@@ -72,7 +72,7 @@ def score_tokens_by(
             results = score_objective(
                 rollouts, recipes, by=by, skip=request.skip, keep_sums=keep_sums, diagnose=diagnose, progress=progress
             )
-        found.merge(results[0].answers.problems)
+        found.merge(results[0].problems)
     if destination.format != "table" or by is not None or len(results) > 1:  # the screen of one objective shows them itself
         say_columns(destination.quiet, rollouts)
     say(destination.quiet, list(dict.fromkeys(note for result in results for note in result.notes)))

@@ -1,5 +1,6 @@
 """Rollouts and a recipe, to results: what the commands show, and what a program can call."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,12 +19,14 @@ from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.core.sums import FloatArray
 from olmorl_cli.core.tokens import BoolArray, TokenSums
 from olmorl_cli.errors import DataError, Problems
-from olmorl_cli.remarks import bounds_notes, remark_equal_logprobs, remark_single_answers
+from olmorl_cli.remarks import bounds_notes, remark_single_answers
 from olmorl_cli.rollouts.answers import AnswerTable, read_answers
+from olmorl_cli.rollouts.blocks import blocks_of
 from olmorl_cli.rollouts.ids import Codes, combine, first_rows
 from olmorl_cli.rollouts.rollouts import Rollouts
 from olmorl_cli.rollouts.texts import json_values, plain_texts
 from olmorl_cli.token_pass import Plan, Progress, score_tokens
+from olmorl_cli.whole import Batches, Whole, answer_notes
 
 _FIGURES = "objective objective_all_groups answers groups kept_groups tokens kept_tokens clip_low clip_high approx_kl"
 _RATIOS = "ratio_mean ratio_min ratio_max sampler_ratio_mean sampler_ratio_min sampler_ratio_max"
@@ -66,11 +69,13 @@ class ScoredAnswers:
     @property
     def notes(self) -> list[str]:
         """What a person should know beside the result, a sentence each."""
-        notes = [kind.line() for kind in self.problems.kinds() if kind.severity != "error"]
-        if (overflown := np.flatnonzero(np.isinf(self.advantages))).size:
-            where = f"row {overflown[0]} ({overflown.size} in all)"
-            notes.append(f"the advantage overflows (null in JSON), {where}: scale the rewards down")
-        return notes
+        overflown = np.flatnonzero(np.isinf(self.advantages))
+        return answer_notes(self.problems, overflown.size, int(overflown[0]) if overflown.size else 0)
+
+    @property
+    def blocks(self) -> "Iterator[ScoredAnswers]":
+        """The answers in blocks, as `ScoredBlocks` has them: one."""
+        yield self
 
 
 def score_answers(rollouts: Rollouts, recipe: Recipe, skip: bool = False) -> ScoredAnswers:
@@ -93,19 +98,79 @@ def score_answers(rollouts: Rollouts, recipe: Recipe, skip: bool = False) -> Sco
 
 def score_table(rollouts: Rollouts, table: AnswerTable, recipe: Recipe) -> ScoredAnswers:
     """`score_answers` of answers that are read, whatever is wrong with them: what is unscorable has advantage NaN."""
+    remark_single_answers(rollouts, table.problems, table.groups.size, table.step_of_group.size)
+    return _scored(rollouts, table, recipe)
+
+
+def _scored(rollouts: Rollouts, table: AnswerTable, recipe: Recipe) -> ScoredAnswers:
+    """`score_table` without a judgement of the whole input."""
     statistics = group_statistics(table.scores, table.groups, table.step_of_group.size)
     if table.advantages is None:
         advantages = _advantages(table, statistics, recipe)
     else:
         advantages = np.where(np.isfinite(table.scores), table.advantages, np.nan)
-    remark_single_answers(rollouts, table.problems, statistics.size)
     return ScoredAnswers(rollouts, table, recipe, statistics, advantages, table.problems)
 
 
 def _advantages(table: AnswerTable, statistics: GroupStatistics, recipe: Recipe) -> FloatArray:
     """The answers' advantages by their scores, float64 (N,); a step is a batch."""
-    steps = table.step_of_group[table.groups] if recipe.scale == "batch_std" else None
+    steps = table.step_of_group[table.groups] if recipe.by_step else None
     return answer_advantages(table.scores, table.groups, statistics, recipe, steps)
+
+
+class ScoredBlocks:
+    """The answers scored block by block, in input order; one that needs no blocks is scored once, and held.
+
+    Attributes:
+        rollouts: the whole input.
+        recipe: what it is scored by.
+        problems, notes: as those of `ScoredAnswers`, of all blocks.
+    """
+
+    def __init__(self, rollouts: Rollouts, recipe: Recipe, skip: bool = False, whole: bool = False) -> None:
+        """Score every block, and say what is wrong in any of them; `whole` asks for the input in one block.
+
+        Raises:
+            InputError, DataError: as `score_answers`.
+        """
+        self.rollouts, self.recipe, self._skip = rollouts, recipe, skip
+        self._blocks = [rollouts] if whole else blocks_of(rollouts, recipe.by_step)
+        found = Whole()
+        for block in self._blocks:
+            self._held = self._judged(block, found)
+        found.settle(rollouts)
+        self.problems, self.notes = found.problems, found.notes(0)
+        if self._held is not None:
+            self._held = dataclasses.replace(self._held, problems=found.problems)
+
+    @property
+    def whole(self) -> ScoredAnswers:
+        """The input in one block, as it was asked for."""
+        assert self._held is not None, "it was scored"
+        return self._held
+
+    @property
+    def blocks(self) -> Iterator[ScoredAnswers]:
+        """Each block; several are read and scored anew. Whoever drops one before the next has one in memory at a time."""
+        if len(self._blocks) == 1:
+            yield self.whole
+            return
+        for block in self._blocks:
+            yield _scored(block, read_answers(block, self._skip), self.recipe)
+
+    def _judged(self, block: Rollouts, found: Whole) -> ScoredAnswers | None:
+        """A block, scored if nothing is wrong, where there are no others; what is said of it goes to `found`."""
+        table = read_answers(block, self._skip)
+        found.add_table(table)
+        if found.problems.errors:
+            return None
+        scored = _scored(block, table, self.recipe)
+        found.add_advantages([scored.advantages], block.first_row)
+        return scored if len(self._blocks) == 1 else None
+
+
+Scored = ScoredAnswers | ScoredBlocks
+"""Answers, in one piece or block by block."""
 
 
 @dataclass(frozen=True)
@@ -113,24 +178,32 @@ class Objective:
     """The objective and its diagnostics under one recipe, one value a batch (the whole input, or each step).
 
     Attributes:
-        answers: the answers, as the recipe scores them.
-        sums: of each answer's tokens; None where they were not asked for.
+        recipe: the settings.
         by: name of the column that tells the batches, None for the whole input.
         rows: the figures of each batch, by the keys that results have; None where a figure is undefined.
         notes: what a person should know beside them.
+        problems: what was left out, and what may be a fault of the reading; of the first recipe for all of them.
+        kept: the answers as the recipe scores them, and the sums of their tokens; None where they were not asked for.
     """
 
-    answers: ScoredAnswers
-    sums: TokenSums | None
+    recipe: Recipe
     by: str | None
     rows: list[dict[str, Any]]
     notes: list[str]
+    problems: Problems
+    kept: tuple[ScoredAnswers, TokenSums] | None = None
+
+    @property
+    def answers(self) -> ScoredAnswers:
+        """The scored answers, which `score_objective` was asked to keep."""
+        assert self.kept is not None, "score_objective(keep_sums=True) keeps them"
+        return self.kept[0]
 
     @property
     def kept_sums(self) -> TokenSums:
         """The per-answer sums, which `score_objective` was asked to keep."""
-        assert self.sums is not None, "score_objective(keep_sums=True) keeps them"
-        return self.sums
+        assert self.kept is not None, "score_objective(keep_sums=True) keeps them"
+        return self.kept[1]
 
 
 def score_objective(
@@ -151,7 +224,7 @@ def score_objective(
         by: what the results of each batch are called by: the batches are the values of the column that plays the role
             "by", rows ascending. None is one batch.
         skip: leave out what cannot be scored, instead of refusing it.
-        keep_sums: the results have the per-answer sums.
+        keep_sums: the results have the answers and their sums: memory for those of the whole input is taken.
         diagnose: the results have the further figures.
         progress: is told of the rows done.
 
@@ -159,37 +232,40 @@ def score_objective(
         InputError: a file cannot be read.
         DataError: something in the answers or tokens is wrong; all of it is gathered first.
     """
-    problems = Problems()
-    scored: list[ScoredAnswers] = []
-    try:
-        scored += score_by_each(rollouts, recipes, skip)
-    except DataError as error:
-        problems.merge(error.problems)
-    partition, kept_groups = partitioned(scored[0]) if scored else (Partition.of_nothing(), np.zeros(0, dtype=np.bool_))
-    kept = scored[0].kept if scored else kept_groups
-    plan = Plan(recipes, skip, keep_sums, diagnose)
-    advantages = [answers.advantages for answers in scored]
-    tokens = score_tokens(rollouts, plan, advantages, kept, partition, progress)
-    problems.merge(tokens.problems)
-    if problems.errors:
-        raise DataError(problems)
-    scored[0].problems.merge(problems)
-    remark_equal_logprobs(rollouts, scored[0].problems, tokens)
+    plan, whole = Plan(recipes, skip, keep_sums, diagnose), Whole()
+    blocks = [rollouts] if keep_sums else blocks_of(rollouts, any(recipe.by_step for recipe in recipes))
+    scored = [_score_block(block, plan, whole, progress) for block in blocks]
+    whole.settle(rollouts)
+    batches = Batches.joined([each for each, _ in scored])
+    kept: Sequence[tuple[ScoredAnswers, TokenSums] | None] = scored[0][1] or [None] * len(recipes)
     return [
-        objective_of(answers, figures, partition, kept_groups, by, tokens.sums)
-        for answers, figures in zip(scored, tokens.figures, strict=True)
+        objective_of(rollouts, batches, number, by, whole.notes(number), Problems() if number else whole.problems, each)
+        for number, each in enumerate(kept)
     ]
 
 
-def score_by_each(rollouts: Rollouts, recipes: Sequence[Recipe], skip: bool) -> list[ScoredAnswers]:
-    """The answers as each recipe scores them: read once, advantages computed once for equal settings.
+def _score_block(
+    block: Rollouts, plan: Plan, whole: Whole, progress: Progress | None
+) -> tuple[Batches, list[tuple[ScoredAnswers, TokenSums]]]:
+    """The batches of a block, of no use if anything is wrong, and the answers under each recipe if the plan keeps them."""
+    table = read_answers(block, plan.skip)
+    whole.add_table(table)
+    scored = [] if whole.problems.errors else score_by_each(block, table, plan.recipes)
+    partition, kept_groups = partitioned(scored[0]) if scored else (Partition.of_nothing(), np.zeros(0, dtype=np.bool_))
+    advantages = [answers.advantages for answers in scored]
+    if scored:
+        whole.add_advantages(advantages, block.first_row)
+    tokens = score_tokens(block, plan, advantages, scored[0].kept if scored else kept_groups, partition, progress)
+    whole.add_tokens(tokens)
+    kept = [] if tokens.sums is None else [(answers, tokens.sums) for answers in scored]
+    return Batches.of(table, partition, kept_groups, tokens.figures), kept
 
-    Raises:
-        InputError, DataError: as `score_answers`.
-    """
-    scored = [score_answers(rollouts, recipes[0], skip)]
+
+def score_by_each(rollouts: Rollouts, table: AnswerTable, recipes: Sequence[Recipe]) -> list[ScoredAnswers]:
+    """The answers as each recipe scores them: advantages computed once for equal settings."""
+    scored = [_scored(rollouts, table, recipes[0])]
     known = {recipes[0].of_advantages: scored[0].advantages}
-    table, statistics = scored[0].table, scored[0].statistics
+    statistics = scored[0].statistics
     for recipe in recipes[1:]:
         key = recipe.of_advantages
         if key not in known:
@@ -200,47 +276,46 @@ def score_by_each(rollouts: Rollouts, recipes: Sequence[Recipe], skip: bool) -> 
 
 
 def objective_of(
-    answers: ScoredAnswers,
-    figures: Figures,
-    partition: Partition,
-    kept_groups: BoolArray,
+    rollouts: Rollouts,
+    batches: Batches,
+    number: int,
     by: str | None,
-    sums: TokenSums | None,
+    notes: list[str],
+    problems: Problems,
+    kept: tuple[ScoredAnswers, TokenSums] | None = None,
 ) -> Objective:
-    """One recipe's figures as results show them."""
-    table, recipe, count = answers.table, answers.recipe, partition.batches
-    labels = None if table.by is None else table.by.values
-    batch_of_group = partition.batch_of_group
-    batches = np.array([table.groups.size]) if count == 1 else np.bincount(partition.answers, minlength=count)
+    """The figures of one of the recipes, that of this `number`, as results show them; the others as in `Objective`."""
+    figures = batches.figures[number]
+    recipe = figures.recipe
     values: dict[str, Any] = {
-        "objective": figures.objective("counted", batch_of_group),
-        "objective_all_groups": figures.objective("scorable", batch_of_group),
-        "answers": batches,
-        "groups": np.bincount(batch_of_group, minlength=count),
-        "kept_groups": np.bincount(batch_of_group[kept_groups], minlength=count),
+        "objective": figures.objective("counted"),
+        "objective_all_groups": figures.objective("scorable"),
+        "answers": batches.answers,
+        "groups": batches.groups,
+        "kept_groups": batches.kept_groups,
         **figures.of_tokens(),
     }
-    if "logp_sampler" in answers.rollouts.choices:
+    if "logp_sampler" in rollouts.choices:
         values |= figures.of_sampler()
-    values |= figures.further("logp_sampler" in answers.rollouts.choices)
+    values |= figures.further("logp_sampler" in rollouts.choices)
     shown: dict[str, Any] = {
         "recipe": recipe.name,
         "eps_low": recipe.eps_low,
         "eps_high": recipe.eps_high,
         "normalize_std": recipe.scale == "group_std",
         "aggregation": recipe.aggregation,
-        "columns": answers.rollouts.columns(),
+        "columns": rollouts.columns(),
     }
-    if answers.rollouts.provenance is not None:
-        shown["normalize_std"] = answers.rollouts.provenance.settings.get("scale") == "group_std"
-    shown_labels = [] if labels is None else json_values(labels)
+    if rollouts.provenance is not None:
+        shown["normalize_std"] = rollouts.provenance.settings.get("scale") == "group_std"
+    shown_labels = [] if batches.labels is None else json_values(batches.labels)
     rows = [
-        ({} if by is None else {by: shown_labels[number]})
-        | {key: _plain(column[number]) for key, column in values.items()}
+        ({} if by is None else {by: shown_labels[batch]})
+        | {key: _plain(column[batch]) for key, column in values.items()}
         | shown
-        for number in ascending(labels, count)
+        for batch in ascending(batches.labels, batches.answers.size)
     ]
-    return Objective(answers, sums, by, rows, answers.notes + _objective_notes(figures, values, by))
+    return Objective(recipe, by, rows, notes + _objective_notes(figures, values, by), problems, kept)
 
 
 def partitioned(scored: ScoredAnswers) -> tuple[Partition, BoolArray]:

@@ -84,12 +84,12 @@ class Answers:
     batches: IntArray | None
 
     @classmethod
-    def of(cls, advantages: Sequence[FloatArray], kept: BoolArray, partition: Partition) -> Self:
-        """Those of the whole input, with their groups and batches."""
-        return cls(0, advantages, kept, partition.groups, None if partition.batches == 1 else partition.answers)
+    def of(cls, first: int, advantages: Sequence[FloatArray], kept: BoolArray, partition: Partition) -> Self:
+        """Those of an input that begins with row `first`, with their groups and batches."""
+        return cls(first, advantages, kept, partition.groups, None if partition.batches == 1 else partition.answers)
 
     def rows(self, first: int, number: int) -> "Answers":
-        """So many of them from row `first` on."""
+        """So many of them from the `first` on."""
         own = slice(first, first + number)
         batches = None if self.batches is None else self.batches[own]
         return Answers(
@@ -213,7 +213,7 @@ class TokenPass:
     """What the token pass makes of the whole input.
 
     Attributes:
-        figures: under each recipe; without an answer in them if errors are among the problems.
+        figures: under each recipe, closed; without an answer in them if errors are among the problems.
         problems: what is wrong with the tokens, or was left out.
         sums: the per-answer sums (N,); None where they were not asked for.
         count: number of real tokens.
@@ -255,7 +255,7 @@ def score_tokens(
         if by_sampler and columns.sampler_missing:
             raise missing_column(rollouts.choices["logp_sampler"].columns[0], file.name, file.schema.names)
     sampler = any({"logp_old", "logp_sampler"} <= set(columns.logps) for columns in where)
-    answers = Answers.of(advantages, kept, partition)
+    answers = Answers.of(rollouts.first_row, advantages, kept, partition)
     given = (
         (where[fragment.file_number], plan, answers.rows(first, fragment.rows), sampler)
         for fragment, first in zip(rollouts.fragments, rollouts.first_rows, strict=True)
@@ -275,4 +275,6 @@ def score_tokens(
             every += sums
         if progress is not None:
             progress(fragment.rows)
+    for figures in whole:
+        figures.close(partition.batch_of_group)
     return TokenPass(whole, problems, TokenSums.joined(every) if every else None, count, equal, mismatch)

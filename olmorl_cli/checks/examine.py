@@ -15,6 +15,7 @@ from olmorl_cli.rollouts.answers import read_answers
 from olmorl_cli.rollouts.rollouts import Rollouts
 from olmorl_cli.scoring import Objective, ScoredAnswers, objective_of, partitioned, score_table
 from olmorl_cli.token_pass import Look, Plan, Progress, TokenPass, score_tokens
+from olmorl_cli.whole import Batches
 
 UNSCORABLE = {f"{what}_{role}" for what in ("null", "nan", "infinite") for role in ("reward", "advantage")}
 """Problems of single answers, which the checks leave out."""
@@ -99,7 +100,8 @@ def _tokens(
     tokens = score_tokens(rollouts, plan, advantages, scored.kept, partition, progress)
     problems.merge(tokens.problems)
     if {"logp_new", "logp_old"} <= set(rollouts.choices):
-        remark_equal_logprobs(rollouts, problems, tokens)
-    if not recipes:
+        remark_equal_logprobs(rollouts, problems, tokens.count, tokens.old_equals_new)
+    if not recipes or tokens.sums is None:
         return tokens, None
-    return tokens, objective_of(scored, tokens.figures[0], partition, kept_groups, by, tokens.sums)
+    batches = Batches.of(scored.table, partition, kept_groups, tokens.figures)
+    return tokens, objective_of(rollouts, batches, 0, by, scored.notes, scored.problems, (scored, tokens.sums))

@@ -121,7 +121,10 @@ class Figures:
         self.totals.least("weight_max", -sampler.weight_max[rows], codes)
 
     def merge(self, other: "Figures", groups: IntArray | None = None, batches: IntArray | None = None) -> None:
-        """Add another part's figures, whose groups and batches are these `groups` and `batches`; None: one to one."""
+        """Add another part's figures, whose groups and batches are these `groups` and `batches`; None: one to one.
+
+        Both are closed, or neither is.
+        """
         self.totals.merge(other.totals, batches)
         for key, aggregation in self._aggregations.items():
             aggregation.merge(other._aggregations[key], groups, batches)
@@ -130,16 +133,20 @@ class Figures:
         self.infinite_answers += other.infinite_answers
         self.first_infinite = min(self.first_infinite, other.first_infinite)
 
-    def objective(self, who: str, batch_of_group: IntArray) -> FloatArray:
-        """The objective of each batch, float64 (B,): the aggregated surrogate less the KL term.
+    def close(self, batch_of_group: IntArray) -> None:
+        """All answers of the groups, in the batches `batch_of_group` (P,), are added: see `Aggregation`."""
+        for aggregation in self._aggregations.values():
+            aggregation.close(batch_of_group)
+
+    def objective(self, who: str) -> FloatArray:
+        """The objective of each batch, float64 (B,), once they are closed: the aggregated surrogate less the KL term.
 
         Args:
             who: counted or scorable, the answers that take part.
-            batch_of_group: int (P,).
         """
-        values = self._aggregations[who, "terms"].values(batch_of_group)
+        values = self._aggregations[who, "terms"].values()
         if (who, "kl") in self._aggregations:
-            values = values - self.recipe.kl_coefficient * self._aggregations[who, "kl"].values(batch_of_group)
+            values = values - self.recipe.kl_coefficient * self._aggregations[who, "kl"].values()
         return values
 
     def further(self, sampler: bool) -> dict[str, npt.NDArray[Any]]:

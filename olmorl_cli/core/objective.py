@@ -83,21 +83,27 @@ class Aggregation:
         """Add another part, whose groups and batches are these `groups` and `batches`; None: one to one."""
         self.totals.merge(other.totals, groups if self.by_group else batches)
 
-    def values(self, batch_of_group: IntArray) -> FloatArray:
-        """The aggregate of each batch, float64 (B,); NaN for a batch without a counted real token."""
+    def close(self, batch_of_group: IntArray) -> None:
+        """All answers of these groups, in the batches `batch_of_group` (P,), are added: none of the groups gets more.
+
+        What is gathered by group is from now on gathered by batch, a group's mean as one term.
+        """
+        if not self.by_group:
+            return
+        tokens, of_groups = self.totals.counted("tokens"), self.totals
+        used = np.flatnonzero(tokens)
+        codes = batch_of_group[used]
+        self.by_group, self.totals = False, Totals(self.batches)
+        self.totals.count("tokens", tokens[used], codes)
+        self.totals.count("answers", np.ones(used.size), codes)
+        self.totals.add("terms", of_groups.over("terms", tokens)[used], codes)
+
+    def values(self) -> FloatArray:
+        """The aggregate of each batch, float64 (B,), once it is closed; NaN for a batch without a counted real token."""
         tokens = self.totals.counted("tokens")
-        if self.by_group:
-            used = np.flatnonzero(tokens)
-            batches = batch_of_group[used]
-            return exact_means(
-                self.totals.over("terms", tokens)[used],
-                np.bincount(batches, minlength=self.batches),
-                batches,
-                self.batches,
-            )
         if self.how == "token_mean":
             divisors: npt.ArrayLike = tokens
-        elif self.how in ("sequence_mean_of_token_mean", "sequence_mean_of_token_sum"):
+        elif self.how in ("sequence_mean_of_token_mean", "sequence_mean_of_token_sum", "prompt_mean_of_token_mean"):
             divisors = self.totals.counted("answers")
         else:
             divisors = self.divisor if self.how == "sum_over_constant" and self.divisor else 1.0

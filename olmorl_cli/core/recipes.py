@@ -220,6 +220,11 @@ class Recipe:
         return tuple(getattr(self, name) for name in ADVANTAGE_FIELDS)
 
     @property
+    def by_step(self) -> bool:
+        """Whether an answer's advantage depends on other groups of its step."""
+        return self.scale == "batch_std"
+
+    @property
     def needs(self) -> frozenset[str]:
         """The log-prob roles that the objective reads: of logp_new, logp_old, logp_sampler, logp_ref."""
         roles = {"logp_new", "logp_old" if self.ratio == "old" else "logp_sampler"}

@@ -37,7 +37,7 @@ def objective_screen(results: list[Objective], console: Console) -> Iterator[Ren
     rows = [row for result in results for row in result.rows]
     by = results[0].by
     if len(rows) == 1 and by is None:
-        yield _figures(rows[0], results[0].answers.recipe, console)
+        yield _figures(rows[0], results[0].recipe, console)
         return
     if by is not None and len(results) == 1 and len(rows) > 1:
         yield _traces(rows, console)
@@ -45,7 +45,7 @@ def objective_screen(results: list[Objective], console: Console) -> Iterator[Ren
     shown = rows[:ROWS]
     columns = [Column(by, [plain(row[by]) for row in shown])] if by is not None else []
     if len(results) > 1:
-        recipes = [result.answers.recipe for result in results for _ in result.rows]
+        recipes = [result.recipe for result in results for _ in result.rows]
         columns += _compared(shown, recipes)
     else:
         columns += [_figure(key, [row[key] for row in shown]) for key in SHOWN if key not in OF_RECIPES]

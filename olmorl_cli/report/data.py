@@ -104,7 +104,7 @@ def read_run(rollouts: Rollouts, recipe: Recipe, skip: bool, progress: Progress 
     if skip and lacking:
         problems.merge(score_answers(rollouts, recipe, skip).problems)
     elif skip:  # which errors can be left out, only the scoring itself tells
-        problems.merge(score_objective(rollouts, [recipe], skip=skip)[0].answers.problems)
+        problems.merge(score_objective(rollouts, [recipe], skip=skip)[0].problems)
     found = Problems() if skip else problems
     examined = examine(rollouts, found, progress, recipe, look=look)
     if problems.errors:
@@ -222,7 +222,8 @@ def _of_tokens(run: Run, sums: TokenSums, batches: IntArray, of_group: IntArray,
     figures.add(Part(0, scored.advantages, scored.kept, scored.table.groups, batches), sums)
     found = figures.of_tokens()
     values = {key: np.asarray(found[key], dtype=np.float64) for key in ("clip_low", "clip_high", "approx_kl")}
-    values["objective"] = figures.objective("counted", of_group)
+    figures.close(of_group)
+    values["objective"] = figures.objective("counted")
     values["length"] = means(sums.tokens.astype(np.float64), batches, size)
     if sums.sampler is not None and run.tallies is not None:
         tokens = np.bincount(batches, np.where(run.counted, sums.sampler.tokens, 0), size)

@@ -69,9 +69,11 @@ class AnswerTable:
         steps: the steps' ids (S,), or None.
         rewards: float64 (N,), NaN where null; None where there is no such column.
         advantages: float64 (N,), the given ones, NaN where null; None where none are given.
-        first_row_of_file: int (files + 1,), the last is N.
         by: what tells the batches that results are asked for, one a row; None for one batch.
         problems: unscorable answers (under the skip policy with severity note), and rows that cannot be grouped.
+        told: some group's answers have different ids of their own.
+        repeated: answers whose id stands in their group before: faults where the ids of any answers of the whole input are
+            `told`, so that they are no prompts' or requests'; those of answers that are told here are among the problems.
     """
 
     groups: IntArray
@@ -80,9 +82,10 @@ class AnswerTable:
     steps: pa.Array | None
     rewards: FloatArray | None
     advantages: FloatArray | None
-    first_row_of_file: IntArray
     by: Codes | None = None
     problems: Problems = field(default_factory=Problems)
+    told: bool = False
+    repeated: Problems = field(default_factory=Problems)
 
     @property
     def scores(self) -> FloatArray:
@@ -134,6 +137,7 @@ class _Reading:
         self.unscorable = "note" if skip else "error"
         self.problems = Problems()
         self.problems.merge(rollouts.notes)
+        self.told, self.repeated = False, Problems()
         self.chunks: dict[tuple[str, int], list[Any]] = {}
         self.files_of_chunks: list[int] = []
         if rollouts.rows * ANSWER_BYTES > memory():
@@ -152,6 +156,9 @@ class _Reading:
         np.add.at(self.first_row_of_file, np.array(self.files_of_chunks, dtype=np.int64) + 1, lengths)
         self.first_row_of_file = np.cumsum(self.first_row_of_file)
         self.rows = int(self.first_row_of_file[-1])
+        if rollouts.fragments:  # the first of them may begin inside its file
+            start = rollouts.fragments[0]
+            self.first_row_of_file[: start.file_number + 1] -= start.first_row
 
     def _read(self, kinds: Mapping[str, Callable[[pa.Array], Any]]) -> Iterator[list[tuple[int, dict[Key, Any]]]]:
         """What `read_columns` gives of each fragment, for the columns that play the roles of `kinds`."""
@@ -187,9 +194,10 @@ class _Reading:
             steps=None if steps is None else steps.values,
             rewards=rewards,
             advantages=advantages,
-            first_row_of_file=self.first_row_of_file,
             by=self._ids("by", 0) if "by" in self.rollouts.choices else None,
             problems=self.problems,
+            told=self.told,
+            repeated=self.repeated,
         )
 
     def _ids(self, role: str, number: int, *, may_be_null: bool = False) -> Codes:
@@ -210,10 +218,9 @@ class _Reading:
         ids = [self._ids("group", number) for number in range(len(names))]
         keys = ids if steps is None else [*ids, steps]
         if any(is_file_scoped(name) for name in names):
-            bounds = self._file_bounds()
-            if bounds.size > 2:
-                files = np.repeat(np.arange(bounds.size - 1), np.diff(bounds))
-                keys = [*keys, Codes(files, pa.nulls(bounds.size - 1))]
+            scopes = self.rollouts.scopes
+            if len(scopes) > 1:
+                keys = [*keys, Codes(np.repeat(np.arange(len(scopes)), scopes), pa.nulls(len(scopes)))]
         labels = ["group"] if len(names) == 1 else list(names)
         return dict(zip(labels, ids, strict=True)), functools.reduce(combine, keys)
 
@@ -221,6 +228,7 @@ class _Reading:
         """Report answers that stand in a group more than once."""
         if "answer" not in self.rollouts.choices:
             return
+        self.told = len(groups.values) < self.rows
         if all_differ(self.chunks.pop(("answer", 0), []), groups.codes):
             return
         read = itertools.chain.from_iterable(self._read({"answer": runs_of}))
@@ -233,32 +241,29 @@ class _Reading:
         again = np.zeros(self.rows, dtype=np.bool_)
         again[rows] = True
         again[rows[first_rows(pairs.codes, len(pairs.values))]] = False
-        if self.rollouts.choices["answer"].why == FOUND and len(pairs.values) == len(np.unique(groups.codes[rows])):
-            return  # one id for all answers of a group, as a request's: it tells groups, not answers
+        # One id for all answers of a group, as a request's, tells groups, not answers.
+        self.told = len(pairs.values) > len(np.unique(groups.codes[rows]))
+        faults = self.problems if self.told or self.rollouts.choices["answer"].why != FOUND else self.repeated
         column = self.rollouts.choices["answer"].columns[0]
         message = f"{column}, the answer's id, stands in its group before"
         action = "Keep one row an answer, or name what tells them apart with --answer or --step (or --answer none)"
-        self.report("duplicate_answer", message, action, again, column, answers.value)
-
-    def _file_bounds(self) -> IntArray:
-        """First rows of the files that ids are scoped to, and the number of rows at the end."""
-        written = self.rollouts.provenance
-        if written is not None and written.file_rows and sum(written.file_rows) == self.rows:
-            return np.concatenate(([0], np.cumsum(written.file_rows)))
-        return self.first_row_of_file
+        self.report("duplicate_answer", message, action, again, column, answers.value, into=faults)
 
     def _consecutive(self, size: int, steps: Codes | None) -> tuple[dict[str, Codes], Codes]:
-        groups = Codes(np.arange(self.rows, dtype=np.int64) // size, pa.array(np.arange(-(-self.rows // size))))
-        if self.rows % size:
+        first, end = self.rollouts.first_row, self.rollouts.first_row + self.rows
+        ids = np.arange(first // size, -(-end // size))
+        groups = Codes(np.arange(self.rows, dtype=np.int64) // size, pa.array(ids))
+        whole = self.rollouts.whole_rows or end
+        if whole % size and end == whole:
             self.problems.add(
                 "group_size",
-                f"{self.rows} rows are no multiple of the group size {size}",
+                f"{whole} rows are no multiple of the group size {size}",
                 "Give the size of the groups with -G, or the column that tells them with --group",
                 file=self.rollouts.files[-1].name,
                 places=[],
                 count=1,
             )
-        elif steps is not None and self.rows:
+        elif steps is not None and self.rows and not whole % size:
             across = steps.codes != np.repeat(steps.codes[::size], size)
             if across.any():
                 action = "Give the size of the groups with -G, or the column that tells them with --group"
@@ -304,15 +309,16 @@ class _Reading:
         column: str,
         value: Callable[[int], object] = lambda _: None,
         severity: str = "error",
+        into: Problems | None = None,
     ) -> None:
         """Add a problem for each file with rows where `wrong` (N,) is true; rows are numbered within the file.
 
-        `value` gives what stands in `column` in a row of the whole input.
+        `value` gives what stands in `column` in a row of the input; `into` takes the problems, the table's by default.
         """
         for number, own in rows_by_file(wrong, self.first_row_of_file):
             first = int(self.first_row_of_file[number])
             places = [Place(number, row - first, value=text_of(value(row))) for row in own[:MOST_PLACES].tolist()]
             name = self.rollouts.files[number].name
-            self.problems.add(
+            (self.problems if into is None else into).add(
                 code, message, action, file=name, places=places, count=own.size, severity=severity, column=column
             )

@@ -9,9 +9,11 @@ import pyarrow as pa
 from pyarrow import types
 
 from olmorl_cli.rollouts.arrays import BoolArray, IntArray, lists_of, numbers_of, storage_of
-from olmorl_cli.rollouts.ids import is_plain_text
+from olmorl_cli.rollouts.ids import encode_runs, is_plain_text, runs_of
 from olmorl_cli.rollouts.roles import is_list
 from olmorl_cli.rollouts.texts import plain_texts
+
+_NULL = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,26 @@ def hashes_of_answers(answers: pa.Array) -> tuple[npt.NDArray[np.uint64], BoolAr
         hashes = hashes_of(plain_texts(answers).fill_null(""))
     assert hashes is not None, "texts without nulls have hashes"
     return hashes.values, there
+
+
+def hashes_of_ids(ids: pa.Array) -> npt.NDArray[np.uint64]:
+    """A number for each id of any type, equal ones for equal ids of a column; uint64 (n,)."""
+    runs = runs_of(ids)
+    known = hashes_of(runs.heads)
+    if known is not None:
+        return np.repeat(known.values, np.diff(runs.ends, prepend=0))
+    codes = encode_runs("id", [runs], [""])
+    words, _ = hashes_of_answers(codes.values)
+    if codes.null is None:
+        return words[codes.codes]
+    hashes = np.full(codes.codes.size, _NULL, dtype=np.uint64)
+    hashes[~codes.null] = words[codes.codes[~codes.null]]
+    return hashes
+
+
+def chained(first: npt.NDArray[np.uint64], second: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Hashes of pairs, by those of both; uint64 (n,)."""
+    return _mixed(_mixed(first) ^ second)
 
 
 def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

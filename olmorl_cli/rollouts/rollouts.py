@@ -59,6 +59,8 @@ class Rollouts:
         notes: what a person should know of how the input was opened.
         files_of_labels: numbers of the files whose masks are label ids.
         engine: maps work over the fragments.
+        first_row: the whole input's row with which the first fragment begins.
+        whole_rows: rows of the whole input, where these fragments are only some of its own; else None.
     """
 
     files: Sequence[DataFile]
@@ -71,15 +73,31 @@ class Rollouts:
     notes: Problems = field(default_factory=Problems)
     files_of_labels: frozenset[int] = frozenset()
     engine: Engine = field(default_factory=Threads)
+    first_row: int = 0
+    whole_rows: int | None = None
 
     @property
     def rows(self) -> int:
-        """Rows of all files together."""
+        """Rows of all fragments together."""
         return sum(fragment.rows for fragment in self.fragments)
 
     @property
+    def file_rows(self) -> list[int]:
+        """Rows of each file's fragments."""
+        rows = [0] * len(self.files)
+        for fragment in self.fragments:
+            rows[fragment.file_number] += fragment.rows
+        return rows
+
+    @property
+    def scopes(self) -> list[int]:
+        """Rows of each file that some ids are only unique in; of those that went in, where `olmorl` wrote one of several."""
+        written = [] if self.provenance is None else self.provenance.file_rows
+        return written if written and sum(written) == self.rows else self.file_rows
+
+    @property
     def first_rows(self) -> list[int]:
-        """The input's row with which each fragment begins."""
+        """The row with which each fragment begins, counted from the first fragment's first."""
         firsts: list[int] = np.cumsum([0, *(fragment.rows for fragment in self.fragments)])[:-1].tolist()
         return firsts
 

@@ -46,6 +46,18 @@ def write_table(table: pa.Table, format: str, sink: IO[bytes], *, stream: bool) 
         write_batches(plain.schema, plain.to_batches(), format, sink, stream=stream)
 
 
+def write_tables(tables: Iterable[pa.Table], format: str, sink: IO[bytes]) -> None:
+    """Write tables with the same columns, at least one, as JSON Lines or CSV; none is held while the next is made."""
+    names: list[str] = []
+
+    def write(table: pa.Table) -> None:
+        _write_lines([table], table.column_names, format, sink, headed=bool(names))
+        names[:] = table.column_names
+
+    for _ in map(write, tables):
+        pass
+
+
 def write_batches(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], format: str, sink: IO[bytes], *, stream: bool
 ) -> None:
@@ -152,14 +164,16 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([part.dictionary.take(part.indices) for part in parts], kind)
 
 
-def _write_lines(tables: Iterable[pa.Table], names: Sequence[str], format: str, sink: IO[bytes]) -> None:
-    """Write the rows of tables with columns of these names as JSON Lines, or as CSV with one header."""
+def _write_lines(
+    tables: Iterable[pa.Table], names: Sequence[str], format: str, sink: IO[bytes], *, headed: bool = False
+) -> None:
+    """Write the rows of tables with columns of these names as JSON Lines, or as CSV with one header if it is not there."""
     if format == "jsonl":
         keys = [f"{json.dumps(name, ensure_ascii=False)}: " for name in names]
         texts, before, end = json_texts, [("{" if n == 0 else ", ") + key for n, key in enumerate(keys)], "}\n"
     else:
         header = ",".join(csv_texts(pa.array(names)).to_pylist())
-        sink.write(f"{header}\n".encode())
+        sink.write(b"" if headed else f"{header}\n".encode())
         texts, before, end = csv_texts, ["", *[","] * (len(names) - 1)], "\n"
     around = list(zip(before, [*[""] * (len(names) - 1), end], strict=True))
     for table in tables:

@@ -14,7 +14,8 @@ def objective(advantages, sums, tokens, counted, partition, recipe):
     batches = partition.answers if partition.batches > 1 else None
     part = Part(0, scores, np.ones(counted.size, dtype=bool), partition.groups, batches)
     figures.add(part, TokenSums(tokens, {recipe.terms: sums}))
-    return figures.objective("counted", partition.batch_of_group)
+    figures.close(partition.batch_of_group)
+    return figures.objective("counted")
 
 
 def aggregate(terms, tokens, counted, partition, how, divisor):
@@ -23,4 +24,5 @@ def aggregate(terms, tokens, counted, partition, how, divisor):
     groups = partition.groups[counted]
     batches = None if partition.batches == 1 else partition.batch_of_group[groups]
     whole.add(terms[counted], tokens[counted], groups, batches)
-    return whole.values(partition.batch_of_group)
+    whole.close(partition.batch_of_group)
+    return whole.values()
