@@ -280,10 +280,7 @@ def test_files_whose_ids_are_of_different_types_are_read_together(tmp_path: Path
 
 def test_what_olmorl_wrote_of_files_whose_ids_restart(tmp_path: Path, monkeypatch: Patch) -> None:
     """Its one file has the rows of several, in which the same id means another group."""
-    rows = [
-        {**row, "prompt_idx": ((0, 1, 2), (1, 0, 2))[n // 6 % 2][n // 2 % 3]}
-        for n, row in enumerate(random_rows(7, steps=1)[:24])
-    ]
+    rows = [{**row, "prompt_idx": int("012102"[n // 2 % 6])} for n, row in enumerate(random_rows(7, steps=1)[:24])]
     tables = [table_of(rows[first : first + 6]).drop_columns(["group_id"]) for first in range(0, 24, 6)]
     scored = score_answers(opened([write(tmp_path / f"{n}.parquet", table) for n, table in enumerate(tables)]), Recipe())
     schema, batches = passed_through(scored, dictionaries=True)
