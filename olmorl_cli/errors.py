@@ -219,14 +219,21 @@ def _escape(character: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(\S*)")
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{1,31})://(\S*)")
+"""Of a longer scheme, its end: a long text without one is looked through once, not once for each of its letters."""
+_MOST_NESTED = 50
+"""URIs inside one another that are looked into; of a URI that holds more, nothing but its scheme is shown."""
 _PASSWORD = re.compile(r"(?!\[)[^/@]*:(?!\d*(?:[/?#:,]|$)).*@", re.DOTALL)
 """A user's name and password before a host; the password may have slashes, but where it looks like a port."""
 
 
 def without_secrets(text: str) -> str:
     """Text whose URIs have no user, password, query or fragment any more."""
-    return _URI.sub(lambda match: shown_uri(match[0]), text)
+
+    def shown(match: re.Match[str]) -> str:
+        return shown_uri(match[0]) if match[2].count("://") < _MOST_NESTED else f"{match[1]}://…"
+
+    return _URI.sub(shown, text)
 
 
 def shown_uri(uri: str) -> str:

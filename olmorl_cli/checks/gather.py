@@ -148,7 +148,7 @@ class _Further:
             texts=words,
             lengths=lengths,
             unit="letters" if text is not None else "tokens",
-            cut=None if end is None else Named(end, np.concatenate(read[end]).astype(np.float64)),
+            cut=None if end is None else Named(end, np.concatenate([np.zeros(0), *read[end]])),
             given=None if given is None else Named(given, _joined(read[given])),
             components=tuple(Named(name, _joined(read[name]) * weight) for name, weight in parts.items()),
         )

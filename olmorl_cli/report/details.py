@@ -80,7 +80,7 @@ def choose(run: Run) -> Chosen:
     rows = rows[: min(MOST_ANSWERS, int((place < number)[groups].sum()))]
     tokens = np.zeros(rows.size) if run.sums is None else np.minimum(run.sums.tokens[rows], TOKENS_OF_ANSWER)
     detailed = int(np.searchsorted(np.cumsum(tokens), MOST_TOKENS, side="right"))
-    texts = [_cut(text, CHARACTERS_OF_ID) for text in ids.slice(0, shown).to_pylist()]
+    texts = [shortened(text, CHARACTERS_OF_ID) for text in ids.slice(0, shown).to_pylist()]
     counts = np.bincount(place[groups[rows]], minlength=order.size)
     return Chosen(order, texts, rows, counts, min(detailed, MOST_DETAILED))
 
@@ -92,7 +92,8 @@ def _ids(run: Run, order: IntArray) -> pa.Array:
     return pc.binary_join_element_wise(*parts, pa.scalar(JOINT, pa.large_string()))
 
 
-def _cut(text: str, most: int) -> str:
+def shortened(text: str, most: int) -> str:
+    """A text's first characters, and a mark where there are more."""
     return text if len(text) <= most else f"{text[:most]}…"
 
 
@@ -219,7 +220,9 @@ def _add_texts(details: Details, held: list[tuple[int, _Held]], back: IntArray, 
         cut = pc.utf8_slice_codeunits(texts, 0, CHARACTERS_OF_TEXT // 4 + 1)
         fitting = np.cumsum(spelled_bytes(cut)) <= room // 2
         room -= int(spelled_bytes(cut)[fitting].sum())
-        details.prompts = [_cut(text or "", CHARACTERS_OF_TEXT // 4) for text in cut.filter(pa.array(fitting)).to_pylist()]
+        details.prompts = [
+            shortened(text or "", CHARACTERS_OF_TEXT // 4) for text in cut.filter(pa.array(fitting)).to_pylist()
+        ]
     if details.answer is not None:
         texts = _texts(held, details.answer, back)
         cut = pc.utf8_slice_codeunits(texts, 0, CHARACTERS_OF_TEXT)

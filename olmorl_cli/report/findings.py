@@ -11,7 +11,7 @@ import pyarrow as pa
 from olmorl_cli.checks.finding import Finding, States
 from olmorl_cli.errors import Problems
 from olmorl_cli.report.data import Run
-from olmorl_cli.report.details import JOINT, Chosen
+from olmorl_cli.report.details import CHARACTERS_OF_ID, JOINT, Chosen, shortened
 from olmorl_cli.report.markup import section, text
 from olmorl_cli.report.story import count
 from olmorl_cli.rollouts.texts import json_values
@@ -125,4 +125,5 @@ def _link(kind: str, at: int, name: str) -> str:
 
 def _called(value: Any) -> str:
     """A place in words; the id of a group that several columns tell stands as the table has it."""
-    return text(JOINT.join(map(str, value.values())) if isinstance(value, dict) else value)
+    called = JOINT.join(map(str, value.values())) if isinstance(value, dict) else str(value)
+    return text(shortened(called, CHARACTERS_OF_ID))

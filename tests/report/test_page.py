@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from olmorl_cli.errors import visible
+from olmorl_cli.report import markup
 from olmorl_cli.sample import SCHEMA, Shape, sample_batches
 from tests.cli import kit
 from tests.report.kit import HOSTILE, SAMPLE, Page, hostile_table, page
@@ -168,6 +170,16 @@ def test_long_texts_and_ids_fit(tmp_path: Path) -> None:
     assert 0 < len(data["details"]["answers"]) < 4_000
 
 
+def test_of_a_long_id_only_the_beginning_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    monkeypatch.setattr(markup, "visible", lambda text: looked.append(len(text)) or visible(text))
+    ids = ["A" * 20_000 + str(number // 2) for number in range(8)]
+    text = page(kit.write(str(tmp_path / "l.parquet"), kit.rollouts(prompt_id=ids, reward=[1.0] * 8)))
+    assert "A" * 160 + "…</button>" in text
+    assert "A" * 161 not in text
+    assert sum(looked) < 20_000
+
+
 @pytest.mark.parametrize(
     ("without", "said", "gone"),
     [
@@ -209,7 +221,8 @@ def test_advantages_alone_make_a_page(tmp_path: Path) -> None:
     assert read.data["score"] == "mean advantage"
 
 
-def test_an_empty_input_makes_a_page(tmp_path: Path) -> None:
-    read = Page(page(kit.write(str(tmp_path / "e.parquet"), kit.rollouts().slice(0, 0))))
+@pytest.mark.parametrize("columns", [{}, {"finish_reason": ["stop"] * 8, "response": ["x"] * 8, "format_reward": [0.0] * 8}])
+def test_an_empty_input_makes_a_page(tmp_path: Path, columns: dict[str, list]) -> None:
+    read = Page(page(kit.write(str(tmp_path / "e.parquet"), kit.rollouts(**columns).slice(0, 0))))
     assert read.words("h1") == "The input has no answers."
     assert read.data["groups"]["id"] == []

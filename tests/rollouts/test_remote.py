@@ -1,6 +1,7 @@
 """Files behind URIs are found and read as those of this machine are, and what goes wrong is said without secrets."""
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from olmorl_cli.core.recipes import Recipe
-from olmorl_cli.errors import InputError, OlmorlError, UsageError, shown_uri, without_secrets
+from olmorl_cli.errors import _URI, InputError, OlmorlError, UsageError, shown_uri, without_secrets
 from olmorl_cli.rollouts import remote
 from olmorl_cli.rollouts.sources import find_sources
 from olmorl_cli.scoring import score_objective
@@ -352,3 +353,11 @@ def test_files_from_here_and_there_together(tmp_path: Path, order: tuple[str, ..
 def test_every_error_here_has_the_exit_code_of_what_could_not_be_done() -> None:
     assert issubclass(remote.RemoteError, OlmorlError)
     assert remote.RemoteError.exit_code == 2
+
+
+def test_long_texts_are_looked_through_once() -> None:
+    scheme, _, _ = _URI.pattern.partition("://")
+    assert re.compile(scheme).match("A" * 20_000).end() == 32  # type: ignore[union-attr]  # characters looked at from a place
+    assert without_secrets("A" * 20_000) == "A" * 20_000
+    assert without_secrets("A" * 20_000 + "://me:secret@host/x") == "A" * 20_000 + "://host/x"
+    assert without_secrets("ab://" * 20_000 + "me:secret@host") == "ab://…"
