@@ -119,6 +119,5 @@ class Evidence:
         return [self.steps[number] for number in self.step_order[wanted[self.step_order]].tolist()]
 
     def groups_called(self, numbers: IntArray) -> list[Any]:
-        """The ids of the first few groups."""
-        first = numbers[:5]
-        return first.tolist() if self.group_ids is None else self.group_ids(first)
+        """The ids of groups."""
+        return numbers.tolist() if self.group_ids is None else self.group_ids(numbers)

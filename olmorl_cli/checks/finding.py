@@ -34,6 +34,7 @@ class Finding:
         where: what lies behind it, by kind: ids of steps or groups, rows of the whole input, names of columns.
         message: what was found, with the limit.
         action: what to do about it.
+        group_numbers: the numbers of the groups that `where` has the ids of: an id can come again in another step.
     """
 
     code: str
@@ -44,6 +45,7 @@ class Finding:
     where: dict[str, list[Any]] = field(default_factory=dict)
     message: str = ""
     action: str = ""
+    group_numbers: tuple[int, ...] = ()
 
     @property
     def fired(self) -> bool:
@@ -52,7 +54,7 @@ class Finding:
 
     def record(self) -> dict[str, Any]:
         """The finding as results show it."""
-        shown = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        shown = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "group_numbers"}
         return shown | {"state": str(self.state)}
 
 
@@ -69,6 +71,7 @@ def found(
     action: str,
     *,
     where: dict[str, list[Any]] | None = None,
+    group_numbers: Sequence[int] = (),
     severity: str | None = None,
 ) -> Finding:
     """What a check says that had what it needs; what lies behind it, and what to do, are said where it fires.
@@ -80,7 +83,9 @@ def found(
     state = States.FIRED if fires else States.PASSED
     number = None if value is None else float(value)
     severity = severity or SEVERITIES[code]
-    return Finding(code, state, severity, number, n, where or {} if fires else {}, message, action if fires else "")
+    if not fires:
+        return Finding(code, state, severity, number, n, {}, message)
+    return Finding(code, state, severity, number, n, where or {}, message, action, tuple(group_numbers))
 
 
 def not_available(code: str, why: str, action: str = "") -> Finding:
@@ -91,6 +96,11 @@ def not_available(code: str, why: str, action: str = "") -> Finding:
 def percent(share: float) -> str:
     """A share in words."""
     return f"{100.0 * share:.1f} %"
+
+
+def counted(number: int, one: str) -> str:
+    """How many there are of something, in words."""
+    return f"{number:,} {one if number == 1 else one + 's'}"
 
 
 def listed(values: Sequence[Any], total: int, most: int = 5) -> str:

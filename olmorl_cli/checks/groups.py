@@ -5,9 +5,10 @@ import re
 import numpy as np
 
 from olmorl_cli.checks.evidence import Evidence
-from olmorl_cli.checks.finding import Finding, found, listed, not_available, percent
+from olmorl_cli.checks.finding import Finding, counted, found, listed, not_available, percent
 from olmorl_cli.core.formulas import Formula, formulas_of
-from olmorl_cli.core.sums import FloatArray, exact_means, exact_sum
+from olmorl_cli.core.sums import FloatArray, IntArray, exact_means, exact_sum
+from olmorl_cli.core.tokens import BoolArray
 
 MOST_ZERO = 0.5
 """Share of groups that may be without signal."""
@@ -19,6 +20,8 @@ MOST_AUXILIARY = 0.7
 """Share of the reward's variance inside groups that such a reward may have."""
 LEAST_ANSWERS = 100
 """Answers from which on a reward that is 0 throughout counts as dead."""
+MOST_NAMED = 5
+"""Groups that a check names."""
 WORDS = {
     "group_mean": "group mean",
     "leave_one_out_mean": "mean of the group's others",
@@ -48,13 +51,23 @@ def zero_signal(e: Evidence) -> Finding:
     ]
     if e.sums is not None and (total := int(e.sums.tokens[e.scorable].sum())):
         parts.append(f"{percent(int(e.sums.tokens[answers].sum()) / total)} of the unmasked tokens")
-    message = (
-        f"{', '.join(parts)} have no signal (limit {percent(MOST_ZERO)} of the groups): {int(at_high.sum())} groups all at"
-        f" {high:g}, {int(at_low.sum())} all at {low:g}, {int((lost & ~at_high & ~at_low).sum())} all equal between"
-    )
+    kinds = [at_high, at_low, lost & ~at_high & ~at_low]
+    said = f"{counted(int(at_high.sum()), 'group')} all at {high:g}"
+    if low < high:
+        said += f", {int(at_low.sum()):,} all at {low:g}, {int(kinds[2].sum()):,} all equal between"
+    message = f"{', '.join(parts)} have no signal (limit {percent(MOST_ZERO)} of the groups): {said}"
     action = "Leave out prompts that are always or never solved, or sample until enough groups differ"
-    where = {"groups": e.groups_called(np.flatnonzero(lost))}
-    return found(code, share > MOST_ZERO, share, groups, message, action, where=where)
+    named = _some_of_each(kinds)
+    where = {"groups": e.groups_called(named)}
+    return found(code, share > MOST_ZERO, share, groups, message, action, where=where, group_numbers=named.tolist())
+
+
+def _some_of_each(kinds: list[BoolArray]) -> IntArray:
+    """The numbers of a few groups, in turn the first of each kind, the second of each, most frequent kinds first."""
+    first = [np.flatnonzero(kind)[:MOST_NAMED] for kind in sorted(kinds, key=np.count_nonzero, reverse=True)]
+    turns = np.argsort(np.concatenate([np.arange(numbers.size) for numbers in first]), kind="stable")
+    named: IntArray = np.concatenate(first)[turns][:MOST_NAMED]
+    return named
 
 
 def group_identity(e: Evidence) -> Finding:
@@ -77,9 +90,9 @@ def group_identity(e: Evidence) -> Finding:
     if over > 0:
         message += f"; {over} groups have an id that comes again in another step or file"
     action = "Look for answers that were dropped or written twice; a multiple may be two prompts, or steps, of one id"
-    return found(
-        code, bool(odd.any()), share, size.size, message, action, where={"groups": e.groups_called(np.flatnonzero(odd))}
-    )
+    named = np.flatnonzero(odd)[:MOST_NAMED]
+    where = {"groups": e.groups_called(named)}
+    return found(code, bool(odd.any()), share, size.size, message, action, where=where, group_numbers=named.tolist())
 
 
 def advantage_formula(e: Evidence) -> Finding:

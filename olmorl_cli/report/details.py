@@ -29,7 +29,7 @@ from olmorl_cli.rollouts.token_batches import token_blocks, token_columns
 ID_BYTES, TEXT_BYTES = 500_000, 700_000
 """Of the groups' ids, and of prompts and answers, as the page spells them."""
 MOST_GROUPS, MOST_ANSWERS, MOST_DETAILED, MOST_TOKENS = 10_000, 10_000, 6_000, 200_000
-TOKENS_OF_ANSWER, CHARACTERS_OF_ID, CHARACTERS_OF_TEXT = 2_000, 160, 4_000
+TOKENS_OF_ANSWER, CHARACTERS_OF_ID, CHARACTERS_OF_STEP, CHARACTERS_OF_TEXT = 2_000, 160, 80, 4_000
 
 PROMPTS = ("prompt", "input_prompt", "question", "query", "problem", "input", "instruction")
 """Columns with the text of a prompt: the first that is there is shown."""

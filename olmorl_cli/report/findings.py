@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import pyarrow as pa
-
 from olmorl_cli.checks.finding import Finding, States
 from olmorl_cli.errors import Problems
 from olmorl_cli.report.data import Run
-from olmorl_cli.report.details import CHARACTERS_OF_ID, JOINT, Chosen, shortened
+from olmorl_cli.report.details import CHARACTERS_OF_ID, CHARACTERS_OF_STEP, JOINT, Chosen, shortened
 from olmorl_cli.report.markup import section, text
 from olmorl_cli.report.story import count
 from olmorl_cli.rollouts.texts import json_values
@@ -29,12 +27,20 @@ class Table:
     chosen: Chosen
 
     def place(self, kind: str, value: Any) -> int | None:
-        """Of a step: its place in their order; of a group, the first of that id, or an answer's row: its place on the page.
+        """Of a step: its place in their order; of a group's number or an answer's row: its place on the page.
 
         None where the page does not have it.
         """
         known = {"steps": self._steps, "groups": self._groups, "rows": self._rows}
         return known[kind].get(_key(value))
+
+    def step(self, group: int) -> str:
+        """The step of a group, in brackets; nothing without a column of steps."""
+        table = self.run.scored.table
+        if table.steps is None:
+            return ""
+        step = shortened(str(json_values(table.steps.slice(table.step_of_group[group], 1))[0]), CHARACTERS_OF_STEP)
+        return f" (step {text(step)})"
 
     @cached_property
     def _steps(self) -> dict[str, int]:
@@ -47,13 +53,7 @@ class Table:
 
     @cached_property
     def _groups(self) -> dict[str, int]:
-        scored = self.run.scored
-        ids: list[Any] = self.chosen.groups.tolist()
-        if scored.rollouts.group_size is None:
-            columns = scored.table.group_ids
-            parts = [json_values(each.take(pa.array(self.chosen.groups))) for each in columns.values()]
-            ids = parts[0] if len(parts) == 1 else [dict(zip(columns, row, strict=True)) for row in zip(*parts, strict=True)]
-        return {_key(ids[place]): place for place in reversed(range(len(ids)))}
+        return {_key(group): place for place, group in enumerate(self.chosen.groups.tolist())}
 
     @cached_property
     def _rows(self) -> dict[str, int]:
@@ -88,7 +88,7 @@ def _finding(finding: Finding, table: Table) -> str:
     parts = [f"<p>{word}{_sentence(finding.message)}</p>"]
     if finding.action:
         parts.append(f'<p class="do">{_sentence(finding.action)}</p>')
-    parts += [_see(kind, places, table) for kind, places in finding.where.items() if places]
+    parts += [_see(kind, places, finding.group_numbers, table) for kind, places in finding.where.items() if places]
     return f'<li class="{shown}">{"".join(parts)}</li>'
 
 
@@ -96,20 +96,18 @@ def _sentence(words: str) -> str:
     return f"{text(words[:1].upper() + words[1:])}."
 
 
-def _see(kind: str, values: Sequence[Any], table: Table) -> str:
-    """The first of what a finding names, each as a link if the table of groups has it."""
+def _see(kind: str, values: Sequence[Any], group_numbers: Sequence[int], table: Table) -> str:
+    """The first of what a finding names, each as a link if the table of groups has it; groups with their steps."""
     first = values[:MOST_PLACES]
     shown = [_called(value) for value in first]
     absent = 0
     if kind in ("steps", "groups", "rows"):
-        places = [table.place(kind, value) for value in first]
+        told = group_numbers[:MOST_PLACES] if kind == "groups" else first
+        places = [table.place(kind, value) for value in told]
         absent = places.count(None)
-        shown = [
-            name
-            if place is None
-            else f'<button type="button" class="to" data-kind="{kind}" data-at="{place}">{name}</button>'
-            for name, place in zip(shown, places, strict=True)
-        ]
+        shown = [name if place is None else _link(kind, place, name) for name, place in zip(shown, places, strict=True)]
+        if kind == "groups":
+            shown = [f"{name}{table.step(number)}" for name, number in zip(shown, group_numbers, strict=False)]
     listed = f"{', '.join(shown)}{' …' if len(values) > MOST_PLACES else ''}"
     name = text(kind.removesuffix("s") if len(values) == 1 else kind)
     note = ""

@@ -206,13 +206,14 @@
     count.textContent = `${number(found.length)} of ${number(groups.id.length)} groups`;
   };
   // A word before a colon asks for one step, row or group; all else is part of an id, or a step or row as a whole.
-  const EXACT = /^(step|row|group):(.*)$/su;
+  const EXACT = /^(step|row|group):(.*)$/su, IN_STEP = /^step:(.*?) (group:.*)$/su;
   const bySearch = () => {
-    const wanted = search.value.trim().toLowerCase();
+    const [, step, wanted] = IN_STEP.exec(search.value.trim().toLowerCase()) || [null, null, search.value.trim().toLowerCase()];
     const [, what, value] = EXACT.exec(wanted) || [null, "", wanted];
     const asked = (name) => what === "" || what === name;
     const groupOf = asked("row") && /^\d+$/.test(value.trim()) ? groupOfRow.get(Number(value)) : undefined;
     return (group) => {
+      if (step !== null && groups.step && groups.step[group].toLowerCase() !== step.trim()) return false;
       const id = groups.id[group].toLowerCase();
       return id.includes(wanted) || (what === "group" && id === value) || group === groupOf
         || (asked("step") && groups.step && groups.step[group].toLowerCase() === value.trim());
@@ -232,7 +233,7 @@
   // What a finding names: its groups alone stand in the table then, and what is one group or one answer is open.
   const PICKS = {
     steps: (at) => [`step:${groups.step[groups.order.indexOf(at)]}`, (group) => groups.order[group] === at],
-    groups: (at) => [`group:${groups.id[at]}`, (group) => groups.id[group] === groups.id[at]],
+    groups: (at) => [`${groups.step ? `step:${groups.step[at]} ` : ""}group:${groups.id[at]}`, (group) => group === at],
     rows: (at) => [`row:${answers.row[at]}`, (group) => group === groupOfRow.get(answers.row[at])],
   };
   const goTo = (kind, at) => {
@@ -240,7 +241,7 @@
     outcome.value = "";
     find();
     let target = document.getElementById("tools");
-    if (kind !== "steps" && found.length === 1) body.querySelector("tr.opens").click();
+    if (kind !== "steps") body.querySelector("tr.opens").click();
     if (kind === "rows") {
       target = body.querySelector(`tr.inner tr[data-at="${at}"]`);
       target.classList.add("named");

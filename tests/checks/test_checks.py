@@ -157,6 +157,22 @@ def test_sorts_of_sameness_are_counted_apart() -> None:
     assert "120 all equal between" in finding.message
 
 
+def test_groups_of_each_sort_are_named() -> None:
+    run = healthy(SEED)
+    zero_signal(run)
+    finding = found(run, "zero_signal")
+    first = {
+        value: next(g for g in range(480) if (run.rewards[run.groups == g] == value).all()) for value in (0.0, 0.5, 1.0)
+    }
+    assert set(first.values()) == set(finding.group_numbers[:3])
+    assert len(finding.group_numbers) == len(finding.where["groups"]) == 5
+    run.rewards[:] = 1.0
+    finding = found(run, "zero_signal")
+    assert finding.group_numbers == (0, 1, 2, 3, 4)
+    assert finding.message.endswith("(limit 50.0 % of the groups): 480 groups all at 1")
+    assert "group_numbers" not in finding.record()
+
+
 def found_kept(run: Run) -> np.ndarray:
     """Which groups have two rewards, counted slowly."""
     by_group = run.rewards.reshape(-1, run.size)

@@ -126,9 +126,11 @@ def test_what_a_finding_names_is_one_click_away(browser: Any, pages: Path) -> No
 
     name = links(browser, "groups")[0]
     click(browser, "button.to[data-kind=groups]")
-    assert search.get_attribute("value") == f"group:{name}"
-    assert set(column(browser, "group")) == {name}
-    assert len(texts(browser, "#groups tr.inner")) == (len(texts(browser, ROWS)) == 1)
+    step = column(browser, "step")[0]
+    assert f"{name} (step {step})" in texts(browser, ".see")[0]
+    assert search.get_attribute("value") == f"step:{step} group:{name}"
+    assert (column(browser, "group"), len(texts(browser, "#groups > tbody > tr.inner"))) == ([name], 1)
+    assert column(browser, "outcome") != ["kept"]
     assert quiet(browser)
 
 
@@ -146,7 +148,16 @@ def test_a_step_that_a_finding_names_is_the_tables_then(browser: Any, tmp_path: 
 def test_steps_rows_and_groups_can_be_searched(browser: Any, pages: Path) -> None:
     browser.get((pages / "sample.html").as_uri())
     search, found = browser.find_element("id", "search"), {}
-    for wanted in ("row:51", "row:5119", "row:5120", "row:x", "step:7", "group:SUM-7665+3492", "4000"):
+    for wanted in (
+        "row:51",
+        "row:5119",
+        "row:5120",
+        "row:x",
+        "step:7",
+        "group:SUM-7665+3492",
+        "step:0 group:sum-7665+3492",
+        "4000",
+    ):
         search.clear()
         search.send_keys(wanted)
         found[wanted] = texts(browser, "#count")[0].split()[0]
@@ -157,6 +168,7 @@ def test_steps_rows_and_groups_can_be_searched(browser: Any, pages: Path) -> Non
         "row:x": "0",
         "step:7": "16",
         "group:SUM-7665+3492": "3",
+        "step:0 group:sum-7665+3492": "1",
         "4000": "1",
     }
 

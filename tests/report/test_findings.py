@@ -2,9 +2,6 @@
 
 from pathlib import Path
 
-import pyarrow as pa
-import pytest
-
 from olmorl_cli.checks.finding import Finding, States
 from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.errors import Problems
@@ -26,34 +23,28 @@ def table_of(path: str, selection: Selection) -> Table:
 def test_groups_of_several_columns_are_found(tmp_path: Path) -> None:
     path = kit.write(str(tmp_path / "c.parquet"), kit.rollouts(source=["x", "y"] * 4))
     table = table_of(path, Selection({"group": ("prompt_id", "source")}))
-    place = table.place("groups", {"prompt_id": "c", "source": "y"})
+    group = next(n for n, (p, s) in enumerate(_ids(table)) if (p, s) == ("c", "y"))
+    place = table.place("groups", group)
     assert place is not None
     assert table.chosen.ids[place] == "c · y"
-    assert table.place("groups", {"prompt_id": "d", "source": "y"}) is None
-    assert "c · y" in findings_section([named("groups", [{"prompt_id": "c", "source": "y"}])], Problems(), table)
+    assert table.place("groups", 99) is None
+    found = named("groups", [{"prompt_id": "c", "source": "y"}], (group,))
+    assert f'data-at="{place}">c · y</button>' in findings_section([found], Problems(), table)
 
 
-def test_consecutive_groups_are_found_by_their_numbers(tmp_path: Path) -> None:
-    table = table_of(kit.write(str(tmp_path / "g.parquet"), kit.rollouts(prompt_id=None)), Selection(group_size=2))
-    places = [table.place("groups", number) for number in range(5)]
-    assert [table.chosen.ids[place] for place in places if place is not None] == ["0", "1", "2", "3"]
-    assert places[4] is None
+def _ids(table: Table) -> list[tuple]:
+    return list(zip(*(json_values(each) for each in table.run.scored.table.group_ids.values()), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("ids", "shown"),
-    [
-        (pa.array([1.5, 2.0] * 4), ["1.5", "2"]),
-        (pa.array([10**17, 3] * 4), ["100000000000000000", "3"]),
-        (pa.array([b"\x00", b"\xff"] * 4), ["00", "ff"]),
-    ],
-    ids=["floats", "whole", "bytes"],
-)
-def test_ids_of_any_type_are_found(tmp_path: Path, ids: pa.Array, shown: list[str]) -> None:
-    table = table_of(kit.write(str(tmp_path / "i.parquet"), kit.rollouts(prompt_id=ids)), Selection())
-    first, last = json_values(table.run.scored.table.group_ids["group"].take(pa.array([0, 3])))
-    places = [table.place("groups", each) for each in (first, last)]
-    assert sorted(table.chosen.ids[place] for place in places if place is not None) == shown
+def test_of_one_id_in_two_steps_the_very_group_is_found(tmp_path: Path) -> None:
+    table = kit.rollouts(step=[1] * 4 + [2] * 4, prompt_id=["a", "a", "b", "b"] * 2, reward=[0.0, 1.0] * 2 + [1.0] * 4)
+    found = table_of(kit.write(str(tmp_path / "s.parquet"), table), Selection())
+    (check,) = [each for each in found.run.examined.findings if each.code == "zero_signal"]
+    assert (check.where, check.group_numbers) == ({}, ())  # half of the groups are no finding
+    section = findings_section([named("groups", ["a", "b"], (2, 3))], Problems(), found)
+    for name, group in (("a", 2), ("b", 3)):
+        place = found.chosen.groups.tolist().index(group)
+        assert f'data-kind="groups" data-at="{place}">{name}</button> (step 2)' in section
 
 
 def test_a_place_that_is_not_in_the_table_is_said(tmp_path: Path) -> None:
@@ -73,5 +64,5 @@ def test_a_place_that_is_not_in_the_table_is_said(tmp_path: Path) -> None:
     assert "See column" in findings_section([named("columns", ["a<b"])], Problems(), table)
 
 
-def named(kind: str, places: list) -> Finding:
-    return Finding("clip", States.FIRED, "warning", 1.0, 1, {kind: places}, "it is so", "Do this")
+def named(kind: str, places: list, numbers: tuple[int, ...] = ()) -> Finding:
+    return Finding("clip", States.FIRED, "warning", 1.0, 1, {kind: places}, "it is so", "Do this", numbers)
