@@ -46,7 +46,7 @@ def zero_signal(e: Evidence) -> Finding:
     answers = e.scorable & lost[e.groups]
     share = int(lost.sum()) / groups
     parts = [
-        f"{percent(share)} of {groups} groups",
+        f"{percent(share)} of {counted(groups, 'group')}",
         f"{percent(answers.sum() / max(int(e.scorable.sum()), 1))} of the answers",
     ]
     if e.sums is not None and (total := int(e.sums.tokens[e.scorable].sum())):
@@ -79,16 +79,18 @@ def group_identity(e: Evidence) -> Finding:
     usual = int(sizes[np.argmax(counts)])
     column, over = e.columns.get("group", "group"), size.size - e.ids
     if size.size > 1 and usual == 1 and sizes.size == 1:
-        message = f"each of {size.size} values of {column} stands at one answer only: is it the answer's id?"
+        message = f"each of {size.size:,} values of {column} stands at one answer only: is it the answer's id?"
         return found(code, True, 1.0, size.size, message, "Name another column with --group, or take -G N")
     odd = size != usual
     share, few, many = float(odd.mean()), size < usual, size > usual
-    message = f"{size.size - int(odd.sum())} of {size.size} groups have {usual} answers"
+    message = f"{size.size - int(odd.sum()):,} of {counted(size.size, 'group')} have {counted(usual, 'answer')}"
     if odd.any():
         twice = int((many & (size % usual == 0)).sum())
-        message += f", {int(few.sum())} have fewer and {int(many.sum())} more" + (f" ({twice} a multiple)" if twice else "")
+        message += f", {int(few.sum()):,} have fewer and {int(many.sum()):,} more"
+        message += f" ({twice:,} a multiple)" if twice else ""
     if over > 0:
-        message += f"; {over} groups have an id that comes again in another step or file"
+        have = "has" if over == 1 else "have"
+        message += f"; {counted(over, 'group')} {have} an id that comes again in another step or file"
     action = "Look for answers that were dropped or written twice; a multiple may be two prompts, or steps, of one id"
     named = np.flatnonzero(odd)[:MOST_NAMED]
     where = {"groups": e.groups_called(named)}

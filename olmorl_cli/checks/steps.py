@@ -3,7 +3,7 @@
 import numpy as np
 
 from olmorl_cli.checks.evidence import Evidence
-from olmorl_cli.checks.finding import Finding, found, listed, not_available, percent
+from olmorl_cli.checks.finding import Finding, counted, found, listed, not_available, percent
 from olmorl_cli.core.intervals import LEAST_STEPS, trend
 from olmorl_cli.core.sums import FloatArray, exact_means, exact_sums
 
@@ -28,13 +28,16 @@ def no_signal_step(e: Evidence) -> Finding:
     empty = np.flatnonzero(present & (kept == 0))
     steps, names = int(present.sum()), e.steps_called(empty)
     if e.steps is None:
-        message = "no group has signal" if empty.size else f"{kept[0]} groups have signal (no step column: all is one step)"
+        have = f"{counted(int(kept[0]), 'group')} {'has' if kept[0] == 1 else 'have'} signal"
+        message = "no group has signal" if empty.size else f"{have} (no step column: all is one step)"
     elif empty.size:
+        have, whose, which = ("has", "its", "step") if empty.size == 1 else ("have", "their", "steps")
         message = (
-            f"{empty.size} of {steps} steps have no group with signal, so their gradient is 0: {listed(names, len(names))}"
+            f"{empty.size:,} of {counted(steps, 'step')} {have} no group with signal, so {whose} gradient is 0:"
+            f" {which} {listed(names, len(names))}"
         )
     else:
-        message = f"every one of {steps} steps has a group with signal; the fewest is {kept[present].min()}"
+        message = f"every one of {counted(steps, 'step')} has a group with signal; the fewest is {kept[present].min():,}"
     action = "Sample more prompts a step, or prompts that are neither always nor never solved"
     return found(code, empty.size > 0, empty.size, steps, message, action, where={"steps": names} if names else {})
 
@@ -54,12 +57,13 @@ def signal_thin(e: Evidence) -> Finding:
     share, alone = thin.size / e.step_number, int(_carried_by_one(e).sum())
     kept = np.bincount(step, minlength=e.step_number)
     steps = e.steps_called(thin)
-    named = f" ({listed(steps, len(steps), 10)})" if steps else ""
+    named = f": {'step' if len(steps) == 1 else 'steps'} {listed(steps, len(steps), 10)}" if steps else ""
+    rest = "rests" if e.step_number == 1 else "rest"
     message = (
-        f"{percent(share)} of {e.step_number} steps rest on fewer than {LEAST_GROUPS:g} effective groups (limit"
-        f" {percent(MOST_THIN)}){named}; the median step has {np.median(kept):g} kept groups, worth"
-        f" {np.median(effective):.1f} by their sums of |advantage|; {alone} of {mass.size} kept groups are carried by one"
-        " answer"
+        f"{percent(share)} of {counted(e.step_number, 'step')} {rest} on fewer than {LEAST_GROUPS:g} effective groups (limit"
+        f" {percent(MOST_THIN)}){named}; the median step has {np.median(kept):,g} kept groups, worth"
+        f" {np.median(effective):.1f} by their sums of |advantage|; {alone:,} of {mass.size:,} kept groups are carried by"
+        " one answer"
     )
     action = "Take more prompts a step, or more answers a prompt"
     return found(code, share > MOST_THIN, share, e.step_number, message, action, where={"steps": e.steps_called(thin)})
@@ -92,7 +96,7 @@ def trend_of_steps(e: Evidence) -> Finding:
     )
     fires = line.change < -line.limit and line.change < -LEAST_FALL * extent
     what = "reward" if e.has_rewards else "given advantage"
-    said = [f"the mean {what} changes by {line.change:+.3g} over {order.size} steps (chance: up to {line.limit:.3g})"]
+    said = [f"the mean {what} changes by {line.change:+.3g} over {order.size:,} steps (chance: up to {line.limit:.3g})"]
     if e.lengths is not None and (length := trend(_by_step(e, np.where(e.scorable, e.lengths, 0.0), answers)[order], LEVEL)):
         said.append(f"the mean length by {length.change:+.3g} {e.length_unit} (chance: up to {length.limit:.3g})")
     if e.mismatch is not None and e.sums is not None and e.sums.sampler is not None:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from olmorl_cli.checks.evidence import Evidence
-from olmorl_cli.checks.finding import Finding, found, listed, not_available, percent
+from olmorl_cli.checks.finding import Finding, counted, found, listed, not_available, percent
 from olmorl_cli.core.intervals import mean_interval
 from olmorl_cli.core.ranks import group_rank_correlations
 from olmorl_cli.core.sums import exact_means
@@ -35,7 +35,7 @@ def length_reward(e: Evidence) -> Finding:
     longer, shorter = low > LEAST_CORRELATION, high < -LEAST_CORRELATION
     message = (
         f"Spearman's rank correlation of length ({e.length_unit} of the answer) and reward inside a group, mean over"
-        f" {correlations.size} groups: {mean:.3f}, {100 * LEVEL:g} % interval {low:.3f} to {high:.3f} (limit: all of it"
+        f" {correlations.size:,} groups: {mean:.3f}, {100 * LEVEL:g} % interval {low:.3f} to {high:.3f} (limit: all of it"
         f" beyond {LEAST_CORRELATION:g} or -{LEAST_CORRELATION:g})"
     )
     action = (
@@ -55,18 +55,18 @@ def truncated(e: Evidence) -> Finding:
     cut = e.cut.values > 0.0
     number, answers = int(cut.sum()), cut.size
     share = number / answers
-    message = f"{percent(share)} of {answers} answers were cut off, by {e.cut.name} (limit {percent(MOST_CUT)})"
+    message = f"{percent(share)} of {counted(answers, 'answer')} were cut off, by {e.cut.name} (limit {percent(MOST_CUT)})"
     severity = "warning"
     scored = cut & ~np.isnan(e.advantages)
     live = scored & e.kept
     if scored.any():
-        message += f"; {int(scored.sum() - live.sum())} of them are in groups without signal"
+        message += f"; {int(scored.sum() - live.sum()):,} of them are in groups without signal"
     if live.any():
         mean = float(exact_means(e.advantages[live], int(live.sum()))[0])
         message += f", the mean advantage of the others is {mean:.3g}"
     if number and e.sums is not None:
         real = int((e.sums.tokens[cut] > 0).sum())
-        message += f"; {number - real} are masked wholly"
+        message += f"; {number - real:,} are masked wholly"
         severity = "warning" if real else "note"
     action = "Allow longer answers, or mask those that were cut off, so that a missing end is not taught as a mistake"
     if 2 * int(live.sum()) < int(scored.sum()):
@@ -95,9 +95,9 @@ def duplicates(e: Evidence) -> Finding:
     share, n = copies.size / rows.size, int((most > least).sum())
     several = int((np.diff(starts, append=rows.size) > 1).sum())
     message = (
-        f"{percent(share)} of {rows.size} answers are surplus copies: their {texts.name} repeats that of an earlier answer"
-        f" of the group (limit {percent(MOST_COPIES)}); {several} different ones come more than once, {n} of these with"
-        " different rewards"
+        f"{percent(share)} of {counted(rows.size, 'answer')} are surplus copies: their {texts.name} repeats that of an"
+        f" earlier answer of the group (limit {percent(MOST_COPIES)}); {several:,} different ones come more than once,"
+        f" {n:,} of these with different rewards"
     )
     named = np.sort(rows[noisy] if n else copies)
     if n:

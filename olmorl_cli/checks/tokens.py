@@ -45,8 +45,8 @@ def clip(e: Evidence) -> Finding:
         return not_available(code, "no token has an advantage other than 0")
     share = lost / whole
     sides = [
-        f"{_share(terms.below, tokens, negative)} of the {int(tokens[negative].sum())} with A < 0 lie below the bound",
-        f"{_share(terms.above, tokens, positive)} of the {int(tokens[positive].sum())} with A > 0 above",
+        f"{_share(terms.below, tokens, negative)} of the {int(tokens[negative].sum()):,} with A < 0 lie below the bound",
+        f"{_share(terms.above, tokens, positive)} of the {int(tokens[positive].sum()):,} with A > 0 above",
     ]
     message = (
         f"the clip takes {percent(share)} of the counted tokens' sum of |advantage| (limit {percent(MOST_CLIPPED)}); of the"
@@ -82,11 +82,11 @@ def mismatch(e: Evidence) -> Finding:
     weights = not k3 <= MOST_K3 or not abs(mean - 1.0) <= MOST_OFF or sample < LEAST_SAMPLE
     disagree = rate > MOST_DISAGREED and disagreed >= LEAST_DISAGREED
     message = (
-        f"|logp_old - logp_sampler| over {n} unmasked tokens with both: mean {difference:.3g} (limit {MOST_DIFFERENCE:g}),"
+        f"|logp_old - logp_sampler| over {n:,} unmasked tokens with both: mean {difference:.3g} (limit {MOST_DIFFERENCE:g}),"
         f" 99 % within {tail:.3g} (limit {MOST_TAIL:g}); weights: k3 {k3:.3g} (limit {MOST_K3:g}), k1 {k1:.3g}, mean"
         f" {mean:.4g} (limit {MOST_OFF:g} from 1), effective sample {percent(sample)} of these tokens (limit"
-        f" {percent(LEAST_SAMPLE)}); {disagreed} of {sure} confident tokens disagree (limit {MOST_DISAGREED:g} of them and"
-        f" {LEAST_DISAGREED}); it takes two of these three to fire"
+        f" {percent(LEAST_SAMPLE)}); {disagreed:,} of {sure:,} confident tokens disagree (limit {MOST_DISAGREED:g} of them"
+        f" and {LEAST_DISAGREED}); it takes two of these three to fire"
     )
     action = "Check that sampler and trainer have the same weights, temperature and numeric type, or cap the weights"
     return found(code, sum((bulk, weights, disagree)) >= 2, k3, n, message, action)

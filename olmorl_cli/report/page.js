@@ -24,9 +24,13 @@
     if (text !== undefined) made.textContent = text;
     return made;
   };
-  // Characters that steer what is around them are spelled out; line breaks and tabs stay.
+  // Characters that steer what is around them are spelled out, as the rest of the page has them; line breaks and tabs stay.
   const ODD = /[\p{Cc}\p{Cf}\p{Co}\p{Cn}\u2028\u2029]/u;
-  const spelled = (character) => `\\u{${character.codePointAt(0).toString(16)}}`;
+  const spelled = (character) => {
+    if (character === "\r") return "\\r";
+    const code = character.codePointAt(0), hex = code.toString(16);
+    return code < 0x100 ? `\\x${hex.padStart(2, "0")}` : code < 0x10000 ? `\\u${hex.padStart(4, "0")}` : `\\U${hex.padStart(8, "0")}`;
+  };
   const put = (parent, text) => {
     let plain = "";
     for (const character of text) {

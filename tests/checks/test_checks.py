@@ -143,9 +143,16 @@ def test_steps_without_signal_are_named() -> None:
     no_signal_step(run)
     finding = found(run, "no_signal_step")
     assert (finding.value, finding.n, finding.where) == (2, 20, {"steps": [104, 112]})
-    assert finding.message.endswith("2 of 20 steps have no group with signal, so their gradient is 0: 104, 112")
+    assert finding.message.endswith("2 of 20 steps have no group with signal, so their gradient is 0: steps 104, 112")
+    assert _one_step(run.evidence()) == "1 of 1 step has no group with signal, so its gradient is 0: step 0"
     alone = found(replace(run.evidence(), steps=None, step_of_group=np.zeros(480, dtype=np.int64)), "no_signal_step")
     assert (alone.state, alone.n) == (States.PASSED, 1)
+
+
+def _one_step(e: Evidence) -> str:
+    """What is said where all answers are of one step, with one reward."""
+    one = replace(e, steps=[0], step_order=np.zeros(1, dtype=np.int64), step_of_group=np.zeros(480, dtype=np.int64))
+    return found(replace(one, rewards=np.ones(e.rewards.size)), "no_signal_step").message
 
 
 def test_sorts_of_sameness_are_counted_apart() -> None:
@@ -199,7 +206,7 @@ def test_the_clips_share_of_the_advantages() -> None:
     lost = np.abs(advantages[advantages < 0]).sum()  # one token of each answer below the bound
     assert finding.value == pytest.approx(lost / (np.abs(advantages) * run.lengths).sum(), rel=1e-12)
     assert "of the counted tokens, those unmasked in kept groups" in finding.message
-    assert f"{int(run.lengths[advantages < 0].sum())} with A < 0 lie below" in finding.message
+    assert f"{int(run.lengths[advantages < 0].sum()):,} with A < 0 lie below" in finding.message
     assert "0.0 % of" in finding.message
 
 
@@ -287,7 +294,7 @@ def test_one_answer_with_two_rewards_is_a_noisy_verifier() -> None:
     assert " different ones come more than once, 1 of these with different rewards (limit 0)" in finding.message
     assert finding.value is not None
     assert (
-        f"{100 * finding.value:.1f} % of {run.groups.size} answers are surplus copies: their completion" in finding.message
+        f"{100 * finding.value:.1f} % of {run.groups.size:,} answers are surplus copies: their completion" in finding.message
     )
 
 
