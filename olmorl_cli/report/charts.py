@@ -92,14 +92,31 @@ def _x(points: Points, **more: Any) -> alt.X:
     left, right = _edges(points.x)
     scale = alt.Scale(domain=[float(left[0]), float(right[-1])], nice=False, zero=False)
     title = STEP if points.numeric else "step, in order"
-    axis = alt.Axis(title=title, grid=False, tickCount=5, format="~d" if _whole(points.x) else "~g")
+    axis = alt.Axis(title=title, grid=False, values=ticks(points.x), format="~d" if _whole(points.x) else "~g")
     return alt.X("x:Q", scale=scale, axis=axis, **more)
 
 
-def _upright(shown: str) -> alt.Axis:
+def ticks(x: np.ndarray) -> list[float]:
+    """The steps that are named below a plot of steps (B,), ascending: round ones, and the last.
+
+    >>> ticks(np.arange(40.0))
+    [0.0, 10.0, 20.0, 30.0, 39.0]
+    """
+    first, last = float(x[0]), float(x[-1])
+    width = (last / 4.0 - first / 4.0) if np.isfinite(first) else 0.0
+    if not 0.0 < width < np.inf:
+        return [last]
+    power = 10.0 ** np.floor(np.log10(width))
+    apart = power * next(times for times in (1.0, 2.0, 5.0, 10.0, 20.0) if times * power >= width)
+    apart = max(apart, 1.0) if _whole(x) else apart
+    rounded = np.arange(np.ceil(first / apart), np.floor(last / apart) + 1.0) * apart
+    return [*rounded[rounded <= last - apart / 2.0].tolist(), last]
+
+
+def _upright(shown: str, **more: Any) -> alt.Axis:
     """An axis of values, written as this format of D3 has them, one by one: 0 is 0."""
     labels = f"datum.value == 0 ? '0' : format(datum.value, '{shown}')"
-    return alt.Axis(title=None, tickCount=4, labelExpr=labels, domain=False, ticks=False)
+    return alt.Axis(title=None, tickCount=4, labelExpr=labels, domain=False, ticks=False, **more)
 
 
 def _whole(x: np.ndarray) -> bool:
@@ -167,8 +184,10 @@ def bars(spread: Spread, label: str, title: str) -> str:
     """A histogram of one series."""
     counts = spread.counts[0]
     said = _said(spread)
-    y = alt.Y("y:Q", axis=_upright("~s"))
-    axis = alt.Axis(title=title, grid=False, tickCount=6, format="~g")
+    few = {"values": list(range(int(counts.max()) + 1))} if counts.max() < 5 else {}  # no parts of an answer
+    y = alt.Y("y:Q", axis=_upright("~s", **few))
+    alone = {"values": spread.edges.tolist()} if spread.edges.size == 1 else {"tickCount": 6}
+    axis = alt.Axis(title=title, grid=False, format="~g", **alone)
     if spread.discrete:
         rows = _rows(x=spread.edges, y=counts.astype(np.float64), said=said)
         width = max(2, min(28, WIDTH // (2 * counts.size)))

@@ -27,7 +27,10 @@ MOST_POINTS = 200
 """Points of a plot by step; where there are more steps, a point is of several that follow one another."""
 
 KEPT, ALL_HIGH, ALL_LOW, ALIKE, UNSCORED = range(5)
-"""What becomes of a group: kept; all rewards the input's highest, its lowest, one in between; nothing to score."""
+"""What becomes of a group: kept; all rewards the input's highest, its lowest, one in between; nothing to score.
+
+A reward that the whole input has is its highest where it is positive, its lowest otherwise.
+"""
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,7 @@ def outcomes(scored: ScoredAnswers) -> IntArray:
     low = np.min(statistics.min, where=scorable, initial=np.inf)
     high = np.max(statistics.max, where=scorable, initial=-np.inf)
     found: IntArray = np.select(
-        [~scorable, statistics.kept, statistics.mean == high, statistics.mean == low],
+        [~scorable, statistics.kept, (statistics.mean == high) & (low < high or high > 0.0), statistics.mean == low],
         [UNSCORED, KEPT, ALL_HIGH, ALL_LOW],
         ALIKE,
     )

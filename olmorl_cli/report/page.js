@@ -14,7 +14,7 @@
   const number = (value) => {
     if (value === null || value === undefined) return "–";
     if (typeof value !== "number") return String(value);
-    if (Number.isInteger(value)) return value.toLocaleString("en-US").replace("-", "−");
+    if (Number.isInteger(value) && Math.abs(value) < 1e15) return value.toLocaleString("en-US").replace("-", "−");
     return String(Number(value.toPrecision(4))).replace("-", "−");
   };
   const share = (value) => (value === null ? "–" : `${number(Number((100 * value).toPrecision(3)))} %`);

@@ -98,7 +98,7 @@ def _by_step(run: Run, points: Points | None) -> str:
     figures = []
 
     def line(key: str, title: str, note: str, label: str, share: bool = False) -> None:
-        if key in values:
+        if key in values and np.isfinite(values[key]).any():
             plot = lines(points, [Series("", values[key])], f"{label} by step", share=share)
             figures.append(_figure(title, text(note), plot))
 

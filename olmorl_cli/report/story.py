@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from olmorl_cli.core.sums import FloatArray, IntArray
-from olmorl_cli.report.data import ALIKE, ALL_HIGH, ALL_LOW, KEPT, UNSCORED, Points, Run, means, outcomes
+from olmorl_cli.core.sums import FloatArray, IntArray, exact_means
+from olmorl_cli.report.data import ALIKE, ALL_HIGH, ALL_LOW, KEPT, UNSCORED, Points, Run, outcomes
 from olmorl_cli.rollouts.beside import ENDS as ENDINGS
 from olmorl_cli.rollouts.roles import ROLES
 
@@ -71,6 +71,8 @@ def _rewards(run: Run, points: Points | None) -> str:
     rewards = run.scored.table.rewards
     if rewards is None:
         return "The input gives advantages and no rewards."
+    if not np.isfinite(rewards).any():
+        return f"No reward of {count(rewards.size, 'answer')} can be scored."
     whole = _mean(rewards)
     if points is None or points.steps < 2:
         return f"The mean reward of {count(rewards.size, 'answer')} is {number(whole, 3)}."
@@ -87,7 +89,8 @@ def _rewards(run: Run, points: Points | None) -> str:
 
 def _mean(values: FloatArray) -> float:
     """Mean of the finite values, NaN without one."""
-    return float(means(values, np.zeros(values.size, dtype=np.int64), 1)[0])
+    finite = values[np.isfinite(values)]
+    return float(exact_means(finite, finite.size)[0]) if finite.size else np.nan
 
 
 def _noise(rewards: FloatArray, points: Points) -> float:

@@ -173,6 +173,16 @@ def test_steps_rows_and_groups_can_be_searched(browser: Any, pages: Path) -> Non
     }
 
 
+def test_the_largest_rewards_are_short(browser: Any, tmp_path: Path) -> None:
+    table = kit.rollouts(reward=[1e308, -1e308] * 4)
+    (tmp_path / "b.html").write_text(page(kit.write(str(tmp_path / "b.parquet"), table)))
+    browser.get((tmp_path / "b.html").as_uri())
+    assert set(column(browser, "std")) == {"1e+308", "0"}
+    click(browser, ROWS)
+    assert set(texts(browser, "tr.inner td:nth-child(3)")) == {"1e+308", "−1e+308"}
+    assert max(len(line) for line in browser.find_element("tag name", "main").text.split()) < 60
+
+
 def test_what_is_not_on_the_page_is_no_link(browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(details, "MOST_ANSWERS", 40)
     (tmp_path / "few.html").write_text(page(SAMPLE))

@@ -1,5 +1,6 @@
 """What the page shows is what the commands say."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -160,6 +161,39 @@ def test_bars_by_step_are_of_one_width(x: list[float], widths: list[float]) -> N
     assert (left[1:] >= right[:-1]).all()
 
 
+@pytest.mark.parametrize(
+    ("x", "named"),
+    [
+        ([7.0], [7.0]),
+        ([0.0, 1.0], [0.0, 1.0]),
+        ([3.0, 4.0, 5.0, 6.0, 7.0, 8.0], [4.0, 6.0, 8.0]),
+        (list(range(0, 1350, 9)), [0.0, 500.0, 1000.0, 1341.0]),
+        ([0.0, 0.25, 0.6], [0.0, 0.2, 0.4, 0.6]),
+        ([-1e308, 1e308], [-1e308, -5e307, 0.0, 5e307, 1e308]),
+        ([1.0, np.inf], [np.inf]),
+    ],
+)
+def test_the_last_step_is_named_below_a_plot(x: list[float], named: list[float]) -> None:
+    assert charts.ticks(np.array(x)) == pytest.approx(named)
+
+
+@pytest.mark.parametrize(("reward", "outcome"), [(1.0, data.ALL_HIGH), (0.0, data.ALL_LOW), (-1.0, data.ALL_LOW)])
+def test_a_reward_that_all_have_is_right_or_wrong(tmp_path: Path, reward: float, outcome: int) -> None:
+    table = pa.table({"step": [7] * 8, "prompt_id": [0, 1] * 4, "reward": [reward] * 8})
+    run = run_of(kit.write(str(tmp_path / "o.parquet"), table))
+    assert data.outcomes(run.scored).tolist() == [outcome] * 2
+    colour = charts.OUTCOME_COLOURS[outcome]
+    points = data.points_of(run)
+    assert points is not None
+    plot = charts.stacked(points, {outcome: "all alike"}, "Groups")
+    assert f"var(--{colour})" in plot
+    assert re.findall(r">(\d+)</text>", plot) == ["7", "0"]  # one step, one tick
+    spread = data.spread_of(run.scored.table.rewards)
+    assert spread is not None
+    counts = re.findall(r">([\d.a-z]+)</text>", charts.bars(replace(spread, counts=np.array([[1]])), "Rewards", "x"))
+    assert {"0", "1"} >= {each for each in counts if each != "x"}
+
+
 def test_the_heaviest_groups_come_first(run: data.Run) -> None:
     chosen, groups = choose(run), run.scored.table.groups
     weights = np.bincount(groups, np.abs(run.scored.advantages) * run.sums.tokens)  # type: ignore[union-attr]
@@ -183,6 +217,7 @@ def test_few_different_values_are_counted_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("rewards", "headline"),
     [
+        ([1e308] * 8, "The mean reward of 8 answers is 1e+308. No group gave"),
         ([1.0] * 8, "is 1. No group gave a gradient: each one's answers all have the same reward (100.0 % all right)."),
         ([5.0, 2.0] * 4, "The mean reward of 8 answers is 3.5. All 4 groups gave a gradient."),
         (
@@ -206,6 +241,12 @@ def test_what_cannot_be_scored_is_left_out_and_said(tmp_path: Path) -> None:
     assert run.figures == expected.rows[0]
     assert [kind.severity for kind in problems.kinds()] == ["note"]
     assert np.isnan(run.scored.advantages).tolist() == [False] * 5 + [True] + [False] * 2
+
+
+def test_without_a_reward_to_score_the_headline_says_so(tmp_path: Path) -> None:
+    path = kit.write(str(tmp_path / "n.parquet"), kit.rollouts(step=[1, 2] * 4, reward=[np.nan] * 8))
+    run = run_of(path, skip=True)
+    assert story.headline(run, data.points_of(run)) == "No reward of 8 answers can be scored."
 
 
 def test_views_of_texts_and_lists_are_read(tmp_path: Path) -> None:
