@@ -189,6 +189,7 @@
   if (!table) return;
   const search = document.getElementById("search"), outcome = document.getElementById("outcome");
   const more = document.getElementById("more"), count = document.getElementById("count");
+  const all = document.getElementById("all");
   const body = table.tBodies[0];
   let sorted = { column: null, down: true }, limit = PAGE, found = [], picked = null;
 
@@ -207,6 +208,7 @@
       GROUP_COLUMNS, group, true, `group ${groups.id[group]}`, () => insideGroup(group)));
     body.replaceChildren(...rows);
     more.hidden = found.length <= limit;
+    all.hidden = search.value === "" && outcome.value === "";
     count.textContent = `${number(found.length)} of ${number(groups.id.length)} groups`;
   };
   // A word before a colon asks for one step, row or group; all else is part of an id, or a step or row as a whole.
@@ -287,6 +289,11 @@
   });
   search.addEventListener("input", () => { picked = null; find(); });
   outcome.addEventListener("change", find);
+  all.addEventListener("click", () => {
+    [search.value, outcome.value, picked] = ["", "", null];
+    find();
+    search.focus({ preventScroll: true });
+  });
   more.addEventListener("click", () => { limit += 4 * PAGE; show(); });
   find();
 })();

@@ -153,13 +153,18 @@ def _groups(run: Run, chosen: Chosen, details: Details) -> str:
     """The table of groups, which the script fills."""
     if not chosen.groups.size:
         return ""
+    exact = "row:51 and group:ID ask for exactly that one"
+    if run.scored.table.steps is not None:
+        exact = f"step:12, {exact}, step:12 group:ID for that step's group"
     return section(
         "Groups",
         f'<p class="hint">{" ".join(_sampled(run, chosen, details))}</p>',
         '<div class="tools" id="tools"><input id="search" type="search"'
         ' placeholder="Search: part of a group\'s id, a step, an answer\'s row" aria-label="Search groups">'
         '<select id="outcome" aria-label="Outcome"><option value="">all outcomes</option></select>'
-        '<span id="count" class="hint" aria-live="polite"></span></div>',
+        '<span id="count" class="hint" aria-live="polite"></span>'
+        '<button id="all" type="button" hidden>Show all groups</button></div>',
+        f'<p class="hint">{exact}.</p>',
         '<div class="scroll"><table id="groups"><thead></thead><tbody></tbody></table></div>',
         '<div class="tools"><button id="more" type="button" hidden>Show more</button></div>',
         "<noscript><p>The table needs scripts to be allowed.</p></noscript>",

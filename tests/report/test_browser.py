@@ -131,6 +131,9 @@ def test_what_a_finding_names_is_one_click_away(browser: Any, pages: Path) -> No
     assert search.get_attribute("value") == f"step:{step} group:{name}"
     assert (column(browser, "group"), len(texts(browser, "#groups > tbody > tr.inner"))) == ([name], 1)
     assert column(browser, "outcome") != ["kept"]
+    click(browser, "#all")
+    assert (texts(browser, "#count"), search.get_attribute("value")) == (["640 of 640 groups"], "")
+    assert not browser.find_element("id", "all").is_displayed()
     assert quiet(browser)
 
 
@@ -237,6 +240,12 @@ def test_it_fits_a_phone_and_follows_the_theme(browser: Any, pages: Path, scheme
         "return [...document.querySelectorAll('.fall td, .fall th, #groups td')].map((e) => e.getBoundingClientRect().right)"
     )
     assert max(browser.execute_script(shown)) <= width
+    ends = browser.execute_script(
+        "return [...document.querySelectorAll('.fall tr')].map((row) =>"
+        " [...row.querySelectorAll('.n')].map((each) => each.getBoundingClientRect().right))"
+    )
+    assert ends == [ends[0]] * 8  # the heads stand over their numbers
+    assert len(ends[0]) == 4
     paper, ink = (
         browser.execute_script(f"return getComputedStyle(document.body).{name}") for name in ("backgroundColor", "color")
     )
