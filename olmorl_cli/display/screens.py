@@ -14,7 +14,7 @@ from olmorl_cli.core.advantages import GroupStatistics
 from olmorl_cli.core.sums import exact_means
 from olmorl_cli.display.findings import checks_lines, waterfall_table
 from olmorl_cli.display.tables import LAST, Column, bars_column, columns_table, cut_line, facts, rank_in
-from olmorl_cli.display.text import bar, number, plain, share, sparks
+from olmorl_cli.display.text import bar, beginning, number, plain, share, sparks
 from olmorl_cli.inspection import Inspection
 from olmorl_cli.rollouts.texts import plain_texts
 from olmorl_cli.scoring import ScoredAnswers
@@ -220,4 +220,4 @@ def _cell(value: Any, name: str) -> Text:
         return Text("kept", style="green") if value else Text("dropped", style="yellow")
     if value is None or isinstance(value, int | float):
         return Text(str(value) if isinstance(value, int) else number(value))
-    return plain(value)
+    return plain(beginning(value) if isinstance(value, str) else value)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,6 +15,10 @@ from rich.text import Text
 
 from olmorl_cli.errors import visible
 
+MOST_CHARACTERS = 500
+"""Of an id or text, or of a word in a sentence, that are shown."""
+_LONG_WORD = re.compile(rf"\S{{{MOST_CHARACTERS + 1},}}")
+
 _WIDE = 10_000
 """Columns of a table that goes into a pipe or file: nothing is cut or folded there."""
 
@@ -24,9 +29,17 @@ PLAIN_LEVELS = "_.-:=+*#"
 
 
 def plain(value: object, style: str = "") -> Text:
-    """Data as rich text that is never read as markup."""
+    """Data as rich text that is never read as markup; of a word that is too long, its beginning."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    text = _LONG_WORD.sub(lambda word: beginning(word[0]), text)
     return Text(visible(text), style=style, overflow="fold")
+
+
+def beginning(text: str) -> str:
+    """A text; of one that is too long, its beginning, and how long it is."""
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    return f"{text[: MOST_CHARACTERS - 1]}… ({number(len(text))} characters)"
 
 
 def number(value: float | int | None) -> str:

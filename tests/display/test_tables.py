@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from olmorl_cli.display.tables import FAIR_TEXT, LAST, Column, bars_column, columns_table, cut_line, facts, hanging, rank_in
-from olmorl_cli.display.text import VisibleConsole
+from olmorl_cli.display.text import VisibleConsole, beginning, plain
 
 WIDTHS = (40, 60, 80, 100, 120, 160, 200)
 
@@ -55,6 +55,13 @@ def test_columns_are_left_out_from_the_last_rank_on(width: int) -> None:
     assert all(f"-{at}.654321" in text for at in shown), "no cell is cut"
     assert ("████" in text) == (width >= 6 + 8 * 11 + 2 + 4)
     assert ("left out" in text) == (width < 6 + 8 * 11)
+
+
+def test_long_texts_and_words_are_cut_and_say_so() -> None:
+    assert beginning("x" * 500) == "x" * 500
+    assert beginning("x y" * 200) == f"{('x y' * 200)[:499]}… (600 characters)"
+    assert plain(f"id {'x' * 1_234}, step 3").plain == f"id {'x' * 499}… (1,235 characters) step 3"
+    assert plain("one word " * 100).plain == "one word " * 100
 
 
 def test_bars_are_left_out_unsaid() -> None:
