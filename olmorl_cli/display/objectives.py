@@ -25,6 +25,7 @@ SHOWN = (
 """Figures of a row, in the order of their columns."""
 OF_RECIPES = ("change", "effective_tokens")
 """Those that only recipes have, beside each other."""
+COMPARED = "change: of the objective, against the first recipe; effective tokens: counted tokens that no bound clips"
 LEFT_OUT_LAST = (
     *("change", "kept_groups groups", "effective_tokens", "clip_low clip_high", "kept_tokens tokens", "approx_kl"),
     *("ratio_max", "ratio_min", "objective_all_groups"),
@@ -53,6 +54,8 @@ def objective_screen(results: list[Objective], console: Console) -> Iterator[Ren
         bars = [bar(row["kept_groups"] / max(row["groups"], 1), BAR // 2, console) for row in shown]
         columns.append(bars_column("groups kept", bars, "green"))
     yield columns_table(columns, console)
+    if len(results) > 1:
+        yield Text(COMPARED, style="dim")
     yield from cut_line(len(rows), ROWS, "rows")
 
 

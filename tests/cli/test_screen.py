@@ -102,6 +102,21 @@ def test_a_long_id_is_folded_not_cut(width: int) -> None:
     assert "…" not in shown
 
 
+def test_of_an_endless_id_the_beginning_is_shown() -> None:
+    kit.write("r.parquet", prompt_id=["A" * 100_000 + str(at // 2) for at in range(8)])
+    for command in ("groups", "inspect"):
+        shown = screen(command, "r.parquet")
+        assert len(shown) < 20_000, command
+    words = "".join(screen("groups", "r.parquet", width=200).split())
+    assert (words.count("A"), words.count("…(100,001characters)")) == (4 * 499, 4)
+
+
+def test_what_only_recipes_have_is_explained_below_them(rollouts: str) -> None:
+    said = "change: of the objective, against the first recipe; effective tokens: counted tokens that no bound clips"
+    assert screen("compare", rollouts, width=200).splitlines()[-1] == said
+    assert said not in screen("objective", rollouts, width=200)
+
+
 def test_rows_that_are_not_shown_are_counted() -> None:
     kit.many("r.parquet", 1_500)
     assert re.search(r"first 20 of 3,000 answers.*\n?.*-f jsonl", screen("advantages", "r.parquet"))
