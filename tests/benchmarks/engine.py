@@ -6,7 +6,6 @@ carries the measured slopes to inputs that do not fit here: it is arithmetic, no
 
 import argparse
 import os
-import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from olmorl_cli.rollouts.blocks import MOST_ANSWERS
 from tests.benchmarks.__main__ import sizes
 from tests.benchmarks.measure import Run, olmorl, program, run
 from tests.benchmarks.soak import figures, sampled
@@ -121,8 +121,8 @@ def measure(work: Path, tokens: tuple[float, float], answers: tuple[float, float
     slopes = (
         f"Slopes: {token_bytes:.1f} bytes a token; {per_token[0] * 1e9:.0f} ns a token with one worker and"
         f" {per_token[1] * 1e9:.0f} with two ({per_token[0] / per_token[1]:.2f} times as fast); of the driver's own time"
-        f" {per_task * 1e3:.1f} ms a fragment and {seconds_per_answer * 1e6:.2f} us an answer, of its memory"
-        f" {per_answer:.0f} bytes an answer; {start:.1f} s to start."
+        f" {per_task * 1e3:.1f} ms a fragment in a file of its own and {seconds_per_answer * 1e6:.2f} us an answer, of its"
+        f" memory {per_answer:.0f} bytes an answer; {start:.1f} s to start."
     )
     lines += [
         "",
@@ -137,7 +137,7 @@ def measure(work: Path, tokens: tuple[float, float], answers: tuple[float, float
         tasks = max(size / FRAGMENT_BYTES, 1.0)
         alone = start + tasks * per_task + count * seconds_per_answer
         times = [max(alone, start + total * per_token[0] / cores) for cores in (64, 1024)]
-        memory = statistics.fmean([on[2, few.path].peak]) * 1e6 + count * per_answer
+        memory = on[2, few.path].peak * 1e6 + min(count, MOST_ANSWERS) * per_answer
         lines.append(
             f"| 10^{exponent} | {scaled(size, 'B')} | {tasks:,.0f} | {scaled(memory, 'B')} |"
             f" {lasting(times[0])} | {lasting(times[1])} |"
