@@ -214,7 +214,7 @@ def inspect(
     optional = OPTIONAL | {role for role in ROLES if role.startswith("logp")}
     with problems_to(destination) as found:
         rollouts = request.opened(ROLES, optional)
-        with progress_bar(destination.quiet, rollouts.rows) as progress:
+        with progress_bar(destination.quiet, rollouts.rows, len(rollouts.fragments)) as progress:
             inspection = inspect_rollouts(rollouts, progress, settings)
         found.merge(inspection.problems)
 

@@ -189,7 +189,7 @@ def write_folder(scored: "Scored", folder: "Folder", destination: Destination) -
     """Send every input column, advantage and kept to a folder, and say in how many parts."""
     from olmorl_cli.parts import write_parts
 
-    with progress_bar(destination.quiet, scored.rollouts.rows) as progress:
+    with progress_bar(destination.quiet, scored.rollouts.rows, len(scored.rollouts.fragments)) as progress:
         parts = write_parts(scored, folder, destination.format, progress)
     say(destination.quiet, [f"{parts} part{'s' * (parts != 1)} written to {folder.name}"])
 
@@ -315,8 +315,14 @@ def say_columns(quiet: bool, rollouts: "Rollouts") -> None:
 
 
 @contextmanager
-def progress_bar(quiet: bool, total: int) -> Iterator["Progress | None"]:
-    """A bar on standard error, on a terminal only, gone at the end."""
+def progress_bar(quiet: bool, total: int, fragments: int = 0) -> Iterator["Progress | None"]:
+    """A bar on standard error, on a terminal only, gone at the end.
+
+    Args:
+        quiet: there is none.
+        total: rows to be done.
+        fragments: their number, where rows are told a fragment at a time: the bar then counts them.
+    """
     if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
@@ -327,7 +333,12 @@ def progress_bar(quiet: bool, total: int) -> Iterator["Progress | None"]:
     if console.is_dumb_terminal:
         yield None
         return
-    columns = (TextColumn("scoring"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with PuttingBack(), Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("", total=total)
-        yield lambda rows: progress.advance(task, rows)
+        task, counted = progress.add_task("scoring", total=total), itertools.count(1)
+
+        def advance(rows: int) -> None:
+            count = f"scoring {min(next(counted), fragments)}/{fragments}" if fragments > 1 else None
+            progress.update(task, advance=rows, description=count)
+
+        yield advance

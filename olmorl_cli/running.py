@@ -68,7 +68,7 @@ def score_tokens_by(
     destination = request.destination
     with problems_to(destination) as found:
         rollouts = request.opened(frozenset(needs), optional)
-        with progress_bar(destination.quiet, rollouts.rows) as progress:
+        with progress_bar(destination.quiet, rollouts.rows, len(rollouts.fragments)) as progress:
             results = score_objective(
                 rollouts, recipes, by=by, skip=request.skip, keep_sums=keep_sums, diagnose=diagnose, progress=progress
             )
@@ -92,7 +92,7 @@ def report_input(request: "Request", recipe: "Recipe", *, own_advantages: bool) 
         needs.add("advantage")
     with problems_to(destination) as found:
         rollouts = request.opened(frozenset(needs), OPTIONAL | logps)
-        with progress_bar(destination.quiet, rollouts.rows) as progress:
+        with progress_bar(destination.quiet, rollouts.rows, len(rollouts.fragments)) as progress:
             run, problems = read_run(rollouts, recipe, request.skip, progress)
         found.merge(problems)
         page = page_of(run, problems, request.skip)

@@ -287,3 +287,11 @@ def test_binary_formats_are_not_for_a_terminal(rollouts: str) -> None:
         assert done.code == 2
         assert re.match(r"olmorl: error: .*-o", done.text)
     assert kit.terminal("advantages", rollouts, "-q", "-o", "o.arrow").out == b""
+
+
+def test_progress_counts_fragments() -> None:
+    table = kit.rollouts()
+    os.mkdir("in")
+    for number, first in enumerate((0, 4, 6)):
+        kit.write(f"in/{number}.parquet", table.slice(first, (4, 2, 2)[number]))
+    assert "scoring 3/3" in kit.without_styles(kit.terminal("objective", "in", "-f", "csv").text)
