@@ -15,12 +15,17 @@ def leave(number: int, frame: object) -> None:  # noqa: ARG001
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """A block that Ctrl-C and SIGTERM wait for, where stopping in the middle would leave a half."""
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    """A block that Ctrl-C and SIGTERM wait for, where stopping in the middle would leave a half. For the main thread."""
+    came: list[int] = []
+    # To block them would not do: another thread would take them, and their handlers run here all the same.
+    handlers = {number: signal.signal(number, lambda n, _: came.append(n)) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in came:
+            signal.raise_signal(number)
 
 
 class PuttingBack:
