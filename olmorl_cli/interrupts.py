@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,7 +16,10 @@ def leave(number: int, frame: object) -> None:  # noqa: ARG001
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """A block that Ctrl-C and SIGTERM wait for, where stopping in the middle would leave a half. For the main thread."""
+    """A block that Ctrl-C and SIGTERM wait for, where stopping in the middle would leave a half."""
+    if threading.current_thread() is not threading.main_thread():  # which alone gets signals
+        yield
+        return
     came: list[int] = []
     # To block them would not do: another thread would take them, and their handlers run here all the same.
     handlers = {number: signal.signal(number, lambda n, _: came.append(n)) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -24,8 +28,8 @@ def held_back() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for number in came:
-            signal.raise_signal(number)
+        for each in came:
+            signal.raise_signal(each)
 
 
 class PuttingBack:
