@@ -180,7 +180,7 @@ def _picked(
 ) -> Iterator[tuple[int, _Held]]:
     """These rows (ascending) of the input, some columns of them: for each fragment that has any, its file's number."""
     texts = [name for name in (prompt, answer) if name is not None]
-    firsts = np.cumsum([0, *(fragment.rows for fragment in rollouts.fragments)])
+    firsts = [*rollouts.first_rows, rollouts.rows]
     bounds = np.searchsorted(rows, firsts)
     wanted = np.flatnonzero(np.diff(bounds)).tolist()
 

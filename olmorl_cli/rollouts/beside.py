@@ -97,14 +97,12 @@ class Beside:
         Raises:
             InputError: a file cannot be read.
         """
-        first = 0
-        for fragment in self.rollouts.fragments:
-            own = rows[(rows >= first) & (rows < first + fragment.rows)]
-            first += fragment.rows
+        for fragment, row in zip(self.rollouts.fragments, self.rollouts.first_rows, strict=True):
+            own = rows[(rows >= row) & (rows < row + fragment.rows)]
             if not own.size:
                 continue
             file = _opened(self.rollouts.files[fragment.file_number], [name])
-            place, row = resolve(name, file.schema), first - fragment.rows
+            place = resolve(name, file.schema)
             assert place is not None, "every file has it"
             for batch in file.batches(fragment, [place.top]):
                 there = own[(own >= row) & (own < row + batch.num_rows)]
