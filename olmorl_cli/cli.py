@@ -77,7 +77,7 @@ def advantages(
 
     def write(sink: IO[bytes], stream: bool) -> None:
         if destination.format not in ("parquet", "arrow"):
-            write_tables(map(answers_table, scored.blocks), destination.format, sink)
+            write_tables(map(answers_table, scored.runs), destination.format, sink)
             return
         schema, batches = passed_through(scored, dictionaries=stream or destination.format == "parquet")
         write_batches(schema, batches, destination.format, sink, stream=stream)
@@ -107,18 +107,18 @@ def groups(
     request = Request.of(context.params)
     format = request.destination.format
     lines = format in ("jsonl", "csv")
-    scored = score_input(request, Overrides().over(recipe), whole=not lines)
+    scored = score_input(request, Overrides().over(recipe), whole=not lines, groups=True)
 
     def write(sink: IO[bytes], stream: bool) -> None:
         if lines:
-            write_tables(map(groups_table, scored.blocks), format, sink)
+            write_tables(map(groups_table, scored.groups), format, sink)
         else:
-            write_table(groups_table(scored.whole), format, sink, stream=stream)
+            write_table(groups_table(next(scored.groups)), format, sink, stream=stream)
 
     def screen(console: "Console") -> Iterator["RenderableType"]:
         from olmorl_cli.display.screens import groups_screen
 
-        return groups_screen(scored.whole, groups_table(scored.whole), console)
+        return groups_screen(scored.whole, groups_table(next(scored.groups)), console)
 
     write_result(request.destination, write, screen)
 

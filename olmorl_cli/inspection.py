@@ -9,9 +9,9 @@ import pyarrow as pa
 from olmorl_cli.checks.examine import Examination, examine
 from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.errors import Kind, Problems
+from olmorl_cli.objectives import ascending
 from olmorl_cli.rollouts.rollouts import Rollouts
 from olmorl_cli.rollouts.texts import json_values
-from olmorl_cli.scoring import ascending
 from olmorl_cli.token_pass import Progress
 
 ROLES = frozenset(

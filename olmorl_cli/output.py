@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console, RenderableType
 
+    from olmorl_cli.objectives import Objective
+    from olmorl_cli.results import Scored
     from olmorl_cli.rollouts.folders import Folder
     from olmorl_cli.rollouts.rollouts import Rollouts
     from olmorl_cli.rollouts.sources import Source
-    from olmorl_cli.scoring import Objective, Scored, ScoredAnswers
+    from olmorl_cli.scoring import ScoredAnswers
     from olmorl_cli.token_pass import Progress
 
 REPORT_EXTRA = "pip install 'olmorl-cli[report]'"

@@ -1,15 +1,13 @@
 """Scored answers as a folder of files, one for each fragment of the input, written where the fragment is read."""
 
-import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from olmorl_cli.interrupts import PuttingBack
-from olmorl_cli.results import passed_rows, passed_schema
+from olmorl_cli.results import Scored, passed_rows, passed_schema
 from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.folders import Folder
 from olmorl_cli.rollouts.writer import write_batches
-from olmorl_cli.scoring import Scored, ScoredAnswers
 
 if TYPE_CHECKING:
     from olmorl_cli.token_pass import Progress
@@ -34,23 +32,21 @@ def write_parts(scored: Scored, folder: Folder, format: str, progress: "Progress
     rollouts = scored.rollouts
     names = [f"part-{number:05d}.{format}" for number in range(max(len(rollouts.fragments), 1))]
     schema = passed_schema(scored, dictionaries=format == "parquet", parts=len(names))
-    left = iter(names)
 
-    def written(block: ScoredAnswers) -> Iterator[int]:
-        return block.rollouts.map(_write_part, given(block))
-
-    def given(block: ScoredAnswers) -> Any:
-        kept = block.kept
-        for fragment, first, name in zip(block.rollouts.fragments, block.rollouts.first_rows, left, strict=False):
-            own = slice(first, first + fragment.rows)
-            yield folder, name, format, schema, block.advantages[own], kept[own]
+    def given() -> Iterator[tuple[Any, ...]]:
+        left = iter(names)
+        for run in scored.runs:
+            kept = run.kept
+            for fragment, first in zip(run.rollouts.fragments, run.rollouts.first_rows, strict=True):
+                own = slice(first, first + fragment.rows)
+                yield folder, next(left), format, schema, run.advantages[own], kept[own]
 
     with PuttingBack():
         try:
             if not rollouts.fragments:
                 with folder.sink(names[0]) as sink:
                     write_batches(schema, [], format, sink, stream=False)
-            for rows in itertools.chain.from_iterable(map(written, scored.blocks)):
+            for rows in rollouts.map(_write_part, given()):
                 if progress is not None:
                     progress(rows)
             folder.settle(names)

@@ -14,13 +14,12 @@ from typing import Any, TypeVar
 from olmorl_cli import __version__
 from olmorl_cli.errors import InputError, OlmorlError, OutputError
 from olmorl_cli.rollouts.engine import Item
-from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.parallel import cores
 
 R = TypeVar("R")
 
 TRIES = 3
-"""Times that a fragment is read which cannot be read: another worker, or another moment, may have more luck."""
+"""Times that is tried what cannot be read: another worker, or another moment, may have more luck."""
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent anywhere
     "RAY_NUM_REDIS_GET_RETRIES": "3",  # tries to reach the head
@@ -37,14 +36,14 @@ IN_FLIGHT = 2
 
 @dataclass(frozen=True)
 class _Done:
-    """What a task made of its fragment, or the error that it ended with."""
+    """What a task made of its item, or the error that it ended with."""
 
     value: Any = None
     error: OlmorlError | None = None
 
 
 class RayEngine:
-    """Tasks on a Ray cluster, one a fragment.
+    """Tasks on a Ray cluster, one for each part of the input.
 
     A cluster that is started here ends with this process.
     """
@@ -56,20 +55,19 @@ class RayEngine:
         self._address = address
         self._task: Any = None
 
-    def map(self, work: Callable[..., R], items: Iterable[Item]) -> Iterator[R]:
+    def map(self, work: Callable[..., R], items: Iterable[Item], remote: bool = False) -> Iterator[R]:  # noqa: ARG002
         import ray
 
         shared, task = ray.put(work), self._task
         most = IN_FLIGHT * max(int(ray.cluster_resources().get("CPU", 1)), 1)
-        files = _Files()
+        laid = _LaidDown()
         running: deque[tuple[Any, Callable[[], Any]]] = deque()
 
         def give(item: Item) -> None:
-            file, fragment, given = item
-            shipped = files.put(fragment.file_number, file)
+            first = laid.put(item[0])
 
             def again() -> Any:
-                return task.remote(shared, shipped, fragment, given, __version__)
+                return task.remote(shared, first, item[1:], __version__)
 
             running.append((again(), again))
 
@@ -134,26 +132,27 @@ class RayEngine:
         self._task = ray.remote(num_cpus=1, max_retries=-1)(_work)
 
 
-class _Files:
-    """The file whose fragments are given out, laid into the cluster's store once for all of them."""
+class _LaidDown:
+    """What items begin with, a file mostly, laid into the cluster's store once for all that follow each other."""
 
     def __init__(self) -> None:
-        self._number, self._reference = -1, object()
+        self._first: Any = None
+        self._reference: Any = None
 
-    def put(self, number: int, file: DataFile) -> Any:
+    def put(self, first: Any) -> Any:
         import ray
 
-        if number != self._number:
-            self._number, self._reference = number, ray.put(file)
+        if first is not self._first:
+            self._first, self._reference = first, ray.put(first)
         return self._reference
 
 
-def _work(work: Callable[..., Any], file: DataFile, fragment: Fragment, given: tuple[Any, ...], version: str) -> _Done:
-    """On a worker: the work on a fragment. What a user can mend is returned, not raised, so that it comes back as it is."""
+def _work(work: Callable[..., Any], first: Any, others: tuple[Any, ...], version: str) -> _Done:
+    """On a worker: the work on an item. What a user can mend is returned, not raised, so that it comes back as it is."""
     if version != __version__:
         return _Done(error=OlmorlError(f"--engine ray: a worker has olmorl {__version__}, this is {version}. Install one"))
     try:
-        return _Done(work(file, fragment, *given))
+        return _Done(work(first, *others))
     except OlmorlError as error:
         return _Done(error=error)
 

@@ -10,14 +10,18 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
+from olmorl_cli.answer_pass import Run, ScoredInput
 from olmorl_cli.core.objective import answer_terms
 from olmorl_cli.core.recipes import ADVANTAGE_FIELDS, Recipe
 from olmorl_cli.errors import InputError
+from olmorl_cli.objectives import Objective
 from olmorl_cli.rollouts.exploded import ROW
 from olmorl_cli.rollouts.files import FRAGMENT_BYTES, DataFile, Fragment
 from olmorl_cli.rollouts.provenance import Provenance
-from olmorl_cli.scoring import Objective, Scored, ScoredAnswers
+from olmorl_cli.scoring import ScoredAnswers, ScoredGroups
 
+Scored = ScoredAnswers | ScoredInput
+"""Answers, in one piece or in runs."""
 ADDED = ("advantage", "kept")
 """Columns that Parquet and Arrow output of the answers add to the input's."""
 
@@ -34,7 +38,7 @@ def changes_advantages(recipe: Recipe) -> bool:
 
 
 def id_columns(
-    scored: ScoredAnswers, codes: npt.NDArray[np.int64], steps: npt.NDArray[np.int64], others: frozenset[str] = RESULTS
+    scored: Run | ScoredGroups, codes: npt.NDArray[np.int64], steps: npt.NDArray[np.int64], others: frozenset[str] = RESULTS
 ) -> dict[str, pa.Array]:
     """The step and group columns of rows with these group and step codes, as dictionaries.
 
@@ -60,7 +64,7 @@ def _numbers(values: npt.NDArray[np.float64]) -> pa.Array:
     return pa.array(values, mask=nan if nan.any() else None)
 
 
-def answers_table(scored: ScoredAnswers) -> pa.Table:
+def answers_table(scored: Run) -> pa.Table:
     """One row an answer: step (where there is one), group, row, reward, advantage, kept."""
     groups = scored.table.groups
     rewards = scored.table.rewards
@@ -77,12 +81,12 @@ def answers_table(scored: ScoredAnswers) -> pa.Table:
     )
 
 
-def groups_table(scored: ScoredAnswers) -> pa.Table:
+def groups_table(scored: ScoredGroups) -> pa.Table:
     """One row a group: step (where there is one), group, size, mean, std, min, max, kept."""
-    statistics = scored.statistics
+    statistics, codes = scored.statistics, scored.codes
     return pa.table(
         {
-            **id_columns(scored, np.arange(statistics.size.size), scored.table.step_of_group),
+            **id_columns(scored, codes, scored.table.step_of_group[codes]),
             "size": pa.array(statistics.size),
             "mean": _numbers(statistics.mean),
             "std": _numbers(scored.deviations),
@@ -149,7 +153,7 @@ def passed_through(scored: Scored, *, dictionaries: bool) -> tuple[pa.Schema, It
         InputError: columns of one name have types that do not go together in different files.
     """
     schema = passed_schema(scored, dictionaries=dictionaries)
-    return schema, itertools.chain.from_iterable(map(functools.partial(_rows, schema), scored.blocks))
+    return schema, itertools.chain.from_iterable(map(functools.partial(_rows, schema), scored.runs))
 
 
 def passed_schema(scored: Scored, *, dictionaries: bool, parts: int = 0) -> pa.Schema:
@@ -222,7 +226,7 @@ def passed_batches(file: DataFile, fragment: Fragment) -> Iterator[pa.RecordBatc
     return file.batches(fragment, [name for name in file.schema.names if name not in NOT_PASSED])
 
 
-def _rows(schema: pa.Schema, scored: ScoredAnswers) -> Iterator[pa.RecordBatch]:
+def _rows(schema: pa.Schema, scored: Run) -> Iterator[pa.RecordBatch]:
     rollouts = scored.rollouts
 
     def read(file: DataFile, fragment: Fragment) -> Iterable[pa.RecordBatch]:

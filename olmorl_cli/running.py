@@ -8,9 +8,10 @@ from olmorl_cli.errors import UsageError
 from olmorl_cli.output import problems_to, progress_bar, say, say_columns
 
 if TYPE_CHECKING:
+    from olmorl_cli.answer_pass import ScoredInput
     from olmorl_cli.core.recipes import Recipe
+    from olmorl_cli.objectives import Objective
     from olmorl_cli.request import Request
-    from olmorl_cli.scoring import Objective, ScoredBlocks
 
 
 def refuse_together(asked: Mapping[str, bool]) -> None:
@@ -24,17 +25,19 @@ def refuse_together(asked: Mapping[str, bool]) -> None:
         raise UsageError(f"{given[0]} and {given[1]} exclude each other: ask for one of them")
 
 
-def score_input(request: "Request", recipe: "Recipe", *, whole: bool, mask: bool = False) -> "ScoredBlocks":
+def score_input(
+    request: "Request", recipe: "Recipe", *, whole: bool, groups: bool = False, mask: bool = False
+) -> "ScoredInput":
     """Open the input (with its mask, if that is asked for), check the destination, score the answers, perhaps as a whole."""
+    from olmorl_cli.answer_pass import ScoredInput
     from olmorl_cli.rollouts.parallel import keep_freed_memory
-    from olmorl_cli.scoring import ScoredBlocks
 
     keep_freed_memory()
     needs = {"group", "step", "reward", "answer"} | ({"advantage"} if request.selection.of("advantage") else set())
     needs |= {"mask"} if mask else set()
     with problems_to(request.destination) as found:
         rollouts = request.opened(frozenset(needs))
-        scored = ScoredBlocks(rollouts, recipe, request.skip, whole)
+        scored = ScoredInput(rollouts, recipe, request.skip, whole, groups)
         found.merge(scored.problems)
     say_columns(request.destination.quiet, rollouts)
     say(request.destination.quiet, scored.notes)
@@ -51,8 +54,8 @@ def score_tokens_by(
     diagnose: bool = False,
 ) -> list["Objective"]:
     """Open the input, check the destination, score the objective under every recipe."""
+    from olmorl_cli.objectives import RESULT_KEYS, score_objective
     from olmorl_cli.rollouts.opening import OPTIONAL
-    from olmorl_cli.scoring import RESULT_KEYS, score_objective
 
     required = frozenset[str]().union(*(recipe.needs for recipe in recipes))
     needs = {"group", "step", "reward", "answer", "mask", "logp_old", "logp_sampler", *required}

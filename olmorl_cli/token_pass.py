@@ -5,7 +5,7 @@ neither the order of the fragments nor who scores them matters.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -84,9 +84,14 @@ class Answers:
     batches: IntArray | None
 
     @classmethod
-    def of(cls, first: int, advantages: Sequence[FloatArray], kept: BoolArray, partition: Partition) -> Self:
-        """Those of an input that begins with row `first`, with their groups and batches."""
-        return cls(first, advantages, kept, partition.groups, None if partition.batches == 1 else partition.answers)
+    def of(cls, advantages: Sequence[FloatArray], kept: BoolArray, partition: Partition) -> Self:
+        """Those of a whole input, with their groups and batches."""
+        return cls(0, advantages, kept, partition.groups, None if partition.batches == 1 else partition.answers)
+
+    def by_fragment(self, rollouts: Rollouts) -> Iterator["Answers"]:
+        """Those of each fragment of the input whose answers these are."""
+        for fragment, first in zip(rollouts.fragments, rollouts.first_rows, strict=True):
+            yield self.rows(first, fragment.rows)
 
     def rows(self, first: int, number: int) -> "Answers":
         """So many of them from the `first` on."""
@@ -146,6 +151,10 @@ class FragmentFigures:
         rows = self._answers.rows(row, number)
         for advantages, figures in zip(rows.advantages, self._figures, strict=True):
             yield figures, Part(rows.first, advantages, rows.kept, rows.groups, rows.batches)
+
+    def by_group(self) -> tuple[IntArray, Sequence[Figures]]:
+        """The groups of its answers, if any figures are gathered by group, ascending, and these figures in their order."""
+        return np.zeros(0, dtype=np.int64) if self._group_at is None else self._group_at, self._figures
 
     def add_to(self, whole: Sequence[Figures]) -> None:
         """Add these figures to those of the whole input."""
@@ -213,7 +222,7 @@ class TokenPass:
     """What the token pass makes of the whole input.
 
     Attributes:
-        figures: under each recipe, closed; without an answer in them if errors are among the problems.
+        figures: under each recipe; without an answer in them if errors are among the problems.
         problems: what is wrong with the tokens, or was left out.
         sums: the per-answer sums (N,); None where they were not asked for.
         count: number of real tokens.
@@ -237,7 +246,7 @@ def score_tokens(
     partition: Partition,
     progress: Progress | None = None,
 ) -> TokenPass:
-    """The token pass over the whole input.
+    """The token pass over the whole input, with all of its answers at hand.
 
     Args:
         rollouts: the input.
@@ -245,6 +254,35 @@ def score_tokens(
         advantages, kept: as those of `Answers`.
         partition: the answers' groups and batches.
         progress: is told of the rows done.
+
+    Raises:
+        InputError: as `score_fragments`.
+    """
+    whole = plan.figures(len(advantages), partition.batches, partition.batch_of_group.size)
+    answers = Answers.of(advantages, kept, partition).by_fragment(rollouts)
+    tokens = score_fragments(rollouts, plan, answers, whole, progress)
+    for figures in whole:
+        figures.close(partition.batch_of_group)
+    return tokens
+
+
+def score_fragments(
+    rollouts: Rollouts,
+    plan: Plan,
+    answers: Iterable[Answers],
+    whole: list[Figures],
+    progress: Progress | None = None,
+    also: Callable[[FragmentFigures], None] | None = None,
+) -> TokenPass:
+    """The token pass over the whole input, fragment by fragment.
+
+    Args:
+        rollouts: the input.
+        plan: what is asked for.
+        answers: those of each fragment.
+        whole: the figures under each recipe that all is added to; none where the answers could not be scored.
+        progress: is told of the rows done.
+        also: takes the figures of each fragment too.
 
     Raises:
         InputError: a file cannot be read, or lacks a column that a recipe needs.
@@ -255,13 +293,10 @@ def score_tokens(
         if by_sampler and columns.sampler_missing:
             raise missing_column(rollouts.choices["logp_sampler"].columns[0], file.name, file.schema.names)
     sampler = any({"logp_old", "logp_sampler"} <= set(columns.logps) for columns in where)
-    answers = Answers.of(rollouts.first_row, advantages, kept, partition)
     given = (
-        (where[fragment.file_number], plan, answers.rows(first, fragment.rows), sampler)
-        for fragment, first in zip(rollouts.fragments, rollouts.first_rows, strict=True)
+        (where[fragment.file_number], plan, own, sampler) for fragment, own in zip(rollouts.fragments, answers, strict=True)
     )
     pa.default_memory_pool().release_unused()  # what the answers were read into
-    whole = plan.figures(len(advantages), partition.batches, partition.batch_of_group.size)
     problems, every = Problems(), [TokenSums.empty(plan.terms, sampler)] if plan.keep_sums else []
     count, equal, sound, mismatch = 0, True, True, Mismatch()
     for fragment, (part, wrong, sums) in zip(rollouts.fragments, rollouts.map(score_fragment, given), strict=True):
@@ -271,10 +306,10 @@ def score_tokens(
         sound = sound and not wrong.errors
         if plan.examine or sound:
             part.add_to(whole)
+            if also is not None:
+                also(part)
             mismatch.merge(part.mismatch)
             every += sums
         if progress is not None:
             progress(fragment.rows)
-    for figures in whole:
-        figures.close(partition.batch_of_group)
     return TokenPass(whole, problems, TokenSums.joined(every) if every else None, count, equal, mismatch)

@@ -12,10 +12,10 @@ from olmorl_cli.core.objective import Partition, answer_weights
 from olmorl_cli.core.sums import FloatArray
 from olmorl_cli.core.tokens import Tokens
 from olmorl_cli.errors import Problems
+from olmorl_cli.objectives import Objective
 from olmorl_cli.results import id_columns
 from olmorl_cli.rollouts.parallel import in_order, lots
 from olmorl_cli.rollouts.token_batches import token_blocks, token_columns
-from olmorl_cli.scoring import Objective
 from olmorl_cli.token_pass import Progress
 
 FIELDS = {

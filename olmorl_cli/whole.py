@@ -1,4 +1,4 @@
-"""What is said of the whole input, gathered block by block: problems, warnings, and the figures of its batches."""
+"""What is said of the whole input, gathered share by share: problems, warnings, and the numbers of its batches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,6 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from olmorl_cli.core.figures import Figures
 from olmorl_cli.core.objective import Partition
 from olmorl_cli.core.sums import FloatArray, IntArray
 from olmorl_cli.core.tokens import BoolArray
@@ -35,10 +34,10 @@ def answer_notes(problems: Problems, overflown: int, first: int) -> list[str]:
 
 
 class Whole:
-    """What no block can tell by itself.
+    """What no share can tell by itself.
 
     Attributes:
-        problems: of all blocks; once it is settled, with what may be a fault of the reading.
+        problems: of all shares; once it is settled, with what may be a fault of the reading.
     """
 
     def __init__(self) -> None:
@@ -49,30 +48,44 @@ class Whole:
         self._overflown: list[tuple[int, int]] = []
 
     def add_table(self, table: AnswerTable) -> None:
-        """Add the answers of a block, as they are read."""
+        """Add the answers of a share, as they are read."""
         self.problems.merge(table.problems)
         self._repeated.merge(table.repeated)
         self._told = self._told or table.told
         self._answers += table.groups.size
         self._groups += table.step_of_group.size
 
-    def add_advantages(self, advantages: Sequence[FloatArray], first_row: int) -> None:
-        """Add the advantages of a block under each recipe, float64 (N,), of answers from `first_row` on."""
+    def add_advantages(self, advantages: Sequence[FloatArray], rows: IntArray | None = None) -> None:
+        """Add the advantages of a share under each recipe, float64 (N,), of answers in these `rows`, (N,); None: in all."""
         infinite = [np.flatnonzero(np.isinf(each)) for each in advantages]
-        known = self._overflown or [(0, 0)] * len(infinite)
+        first = [int(at[0] if rows is None else rows[at[0]]) if at.size else 0 for at in infinite]
+        self._overflow([(at.size, row) for at, row in zip(infinite, first, strict=True)])
+
+    def _overflow(self, others: Sequence[tuple[int, int]]) -> None:
+        """Add how many advantages are infinite under each recipe, and the row of the first of them."""
+        known = self._overflown or [(0, 0)] * len(others)
         self._overflown = [
-            (count + rows.size, first if count or not rows.size else first_row + int(rows[0]))
-            for (count, first), rows in zip(known, infinite, strict=True)
+            (count + more, min(row for number, row in ((count, first), (more, other)) if number) if count + more else 0)
+            for (count, first), (more, other) in zip(known, others, strict=True)
         ]
 
     def add_tokens(self, tokens: TokenPass) -> None:
-        """Add what the token pass over a block found beside the figures."""
+        """Add what the token pass found beside the figures."""
         self.problems.merge(tokens.problems)
         self._tokens += tokens.count
         self._equal = self._equal and tokens.old_equals_new
 
+    def merge(self, share: "Whole") -> None:
+        """Add what was found of a share; nothing of that is settled."""
+        self.problems.merge(share.problems)
+        self._repeated.merge(share._repeated)
+        self._told = self._told or share._told
+        self._answers += share._answers
+        self._groups += share._groups
+        self._overflow(share._overflown or [(0, 0)] * len(self._overflown))
+
     def settle(self, rollouts: Rollouts) -> None:
-        """All blocks of the input are added.
+        """All of the input is added.
 
         Raises:
             DataError: something in them is wrong.
@@ -96,17 +109,15 @@ class Batches:
     Attributes:
         labels: what tells them, (B,); None for a single one, the whole input.
         answers, groups, kept_groups: their numbers, int (B,).
-        figures: under each recipe, closed.
     """
 
     labels: pa.Array | None
     answers: IntArray
     groups: IntArray
     kept_groups: IntArray
-    figures: Sequence[Figures]
 
     @classmethod
-    def of(cls, table: AnswerTable, partition: Partition, kept_groups: BoolArray, figures: Sequence[Figures]) -> Self:
+    def of(cls, table: AnswerTable, partition: Partition, kept_groups: BoolArray) -> Self:
         """Those of one table; `kept_groups` (P,) are those of the partition that are kept."""
         count, batch_of_group = partition.batches, partition.batch_of_group
         return cls(
@@ -114,25 +125,26 @@ class Batches:
             np.array([table.groups.size]) if count == 1 else np.bincount(partition.answers, minlength=count),
             np.bincount(batch_of_group, minlength=count),
             np.bincount(batch_of_group[kept_groups], minlength=count),
-            figures,
         )
 
     @classmethod
-    def joined(cls, parts: Sequence["Batches"]) -> "Batches":
-        """Those of several blocks, at least one; a batch that lies in several of them is one."""
-        labels, size, at = None, 1, [np.zeros(1, dtype=np.int64)] * len(parts)
-        known = [part.labels for part in parts if part.labels is not None]
-        if known:
-            codes = encode("by", known, [""] * len(known))
-            labels, size = codes.values, len(codes.values)
-            at = np.split(codes.codes, np.cumsum([len(each) for each in known])[:-1])
+    def of_nothing(cls) -> Self:
+        """One batch, without an answer."""
+        return cls(None, *np.zeros((3, 1), dtype=np.int64))
+
+    @property
+    def size(self) -> int:
+        """How many there are, B."""
+        return self.answers.size
+
+    def joined(self, others: "Batches") -> tuple["Batches", IntArray]:
+        """These, and those of more answers: a batch of both is one. Beside them, which batch each of the others is."""
+        labels, at = None, np.arange(others.size)
+        if self.labels is not None and others.labels is not None:
+            codes = encode("by", [self.labels, others.labels], ["", ""])
+            labels, at = codes.values, codes.codes[self.size :]
+        size = self.size if labels is None else len(labels)
         counts = np.zeros((3, size), dtype=np.int64)
-        whole = [Figures(each.recipe, size, 0, each.diagnostics is not None) for each in parts[0].figures]
-        for figures in whole:
-            figures.close(np.zeros(0, dtype=np.int64))
-        for part, batches in zip(parts, at, strict=True):
-            counts[:, batches] += (part.answers, part.groups, part.kept_groups)
-            for figures, own in zip(whole, part.figures, strict=True):
-                figures.merge(own, None, batches)
-        answers, groups, kept_groups = counts
-        return cls(labels, answers, groups, kept_groups, whole)
+        counts[:, : self.size] = (self.answers, self.groups, self.kept_groups)
+        counts[:, at] += (others.answers, others.groups, others.kept_groups)
+        return Batches(labels, *counts), at

@@ -7,9 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from olmorl_cli.core.recipes import Recipe
+from olmorl_cli.objectives import score_objective
 from olmorl_cli.rollouts.opening import open_rollouts
 from olmorl_cli.rollouts.rollouts import Selection
-from olmorl_cli.scoring import score_answers, score_objective
+from olmorl_cli.scoring import score_answers
 from tests.readme import ROOT
 
 FOLDER = ROOT / "sample_data"

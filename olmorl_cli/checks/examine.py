@@ -10,10 +10,11 @@ from olmorl_cli.checks.gather import evidence_of
 from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.core.waterfall import waterfall
 from olmorl_cli.errors import Problems
+from olmorl_cli.objectives import Objective, objective_of
 from olmorl_cli.remarks import remark_equal_logprobs
 from olmorl_cli.rollouts.answers import read_answers
 from olmorl_cli.rollouts.rollouts import Rollouts
-from olmorl_cli.scoring import Objective, ScoredAnswers, objective_of, partitioned, score_table
+from olmorl_cli.scoring import ScoredAnswers, partitioned, score_table
 from olmorl_cli.token_pass import Look, Plan, Progress, TokenPass, score_tokens
 from olmorl_cli.whole import Batches
 
@@ -103,5 +104,7 @@ def _tokens(
         remark_equal_logprobs(rollouts, problems, tokens.count, tokens.old_equals_new)
     if not recipes or tokens.sums is None:
         return tokens, None
-    batches = Batches.of(scored.table, partition, kept_groups, tokens.figures)
-    return tokens, objective_of(rollouts, batches, 0, by, scored.notes, scored.problems, (scored, tokens.sums))
+    batches = Batches.of(scored.table, partition, kept_groups)
+    return tokens, objective_of(
+        rollouts, batches, tokens.figures[0], by, scored.notes, scored.problems, (scored, tokens.sums)
+    )

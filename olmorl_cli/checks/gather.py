@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from olmorl_cli.checks.evidence import Evidence, Named, Texts
 from olmorl_cli.core.sums import FloatArray, IntArray
+from olmorl_cli.objectives import ascending
 from olmorl_cli.rollouts.arrays import lists_of, numbers_of
 from olmorl_cli.rollouts.beside import (
     ADVANTAGES,
@@ -28,7 +29,7 @@ from olmorl_cli.rollouts.hashes import hashes_of_answers
 from olmorl_cli.rollouts.ids import combine, encode
 from olmorl_cli.rollouts.roles import is_number_list
 from olmorl_cli.rollouts.texts import json_values, text_lengths
-from olmorl_cli.scoring import ScoredAnswers, ascending
+from olmorl_cli.scoring import ScoredAnswers
 from olmorl_cli.token_pass import TokenPass
 
 REWARDS = re.compile("reward|score|penalt|bonus", re.IGNORECASE)

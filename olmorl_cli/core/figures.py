@@ -63,6 +63,19 @@ class Figures:
         """Whether anything is gathered by group."""
         return any(aggregation.by_group for aggregation in self._aggregations.values())
 
+    @property
+    def batches(self) -> int:
+        """Their number, B."""
+        return self.totals.size
+
+    def of_groups(self, groups: slice) -> "Figures":
+        """What is gathered by group of some groups that follow each other, and nothing else."""
+        part = Figures(self.recipe, self.batches, 0)
+        for key, aggregation in self._aggregations.items():
+            if aggregation.by_group:
+                part._aggregations[key] = aggregation.part(groups)
+        return part
+
     def add(self, part: Part, sums: TokenSums) -> None:
         """Add answers and what their tokens add up to."""
         terms, tokens = sums.by_terms[self.recipe.terms], sums.tokens
@@ -123,11 +136,12 @@ class Figures:
     def merge(self, other: "Figures", groups: IntArray | None = None, batches: IntArray | None = None) -> None:
         """Add another part's figures, whose groups and batches are these `groups` and `batches`; None: one to one.
 
-        Both are closed, or neither is.
+        If these are closed and the others are not, what is gathered of them by group is left out.
         """
         self.totals.merge(other.totals, batches)
         for key, aggregation in self._aggregations.items():
-            aggregation.merge(other._aggregations[key], groups, batches)
+            if aggregation.by_group or not other._aggregations[key].by_group:
+                aggregation.merge(other._aggregations[key], groups, batches)
         if self.diagnostics is not None and other.diagnostics is not None:
             self.diagnostics.merge(other.diagnostics, batches)
         self.infinite_answers += other.infinite_answers

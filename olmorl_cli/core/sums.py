@@ -17,7 +17,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 PIECE_BITS = 22
-"""Bits in one piece; 53 - 22 - 1 = 30 bits of head room: exact for 2**30 terms a sum."""
+"""Bits in one piece; 53 - 22 - 1 = 30 bits of head room: exact for 2**30 terms, then pieces are carried upwards."""
 MOST_TERMS = 2**30
 BLOCK = 2**15
 """Terms cut at a time."""
@@ -38,9 +38,6 @@ def exact_sums(values: npt.ArrayLike, codes: IntArray | None = None, size: int =
     Returns:
         float64 (size,); 0.0 for a group without terms. The error is below one unit in the last place of the exact sum
         plus 2**-100 of its greatest term; with infinite terms the result is theirs (inf, -inf or NaN).
-
-    Raises:
-        ValueError: more than 2**30 terms.
 
     >>> exact_sums([1e16, 1.0, -1e16, 0.125])
     array([1.125])
@@ -77,24 +74,21 @@ class ExactSums:
         self.size = size
         self._by_place: dict[int, FloatArray] = {}
         self._infinite: FloatArray | None = None
-        self._terms = 0
+        self._terms, self._carried = 0, False
 
     def add(self, values: npt.ArrayLike, codes: IntArray | None = None) -> Self:
-        """Add `values` (N,) to the groups `codes` (N,); None puts all into group 0.
-
-        Raises:
-            ValueError: more than 2**30 terms.
-        """
+        """Add `values` (N,) to the groups `codes` (N,); None puts all into group 0."""
         terms = np.asarray(values, dtype=np.float64)
-        self._take(terms.size)
         for start in range(0, terms.size, BLOCK):  # a block stays in the cache
             rows = slice(start, start + BLOCK)
+            self._make_room(min(BLOCK, terms.size - start))
             self._add_block(terms[rows], None if codes is None else codes[rows])
         return self
 
     def merge(self, other: "ExactSums", at: IntArray | None = None) -> None:
         """Add the groups of `other` to the groups `at` (other.size,) of these, all of them different; None: one to one."""
-        self._take(other._terms)
+        self._make_room(other._terms)
+        self._carried = self._carried or other._carried
         where = slice(None) if at is None else at
         for place, sums in other._by_place.items():
             self._at(place)[where] += sums
@@ -102,9 +96,19 @@ class ExactSums:
             with np.errstate(invalid="ignore"):
                 self._special()[where] += other._infinite
 
+    def part(self, groups: slice) -> "ExactSums":
+        """The sums of some groups that follow each other."""
+        part = ExactSums(len(range(*groups.indices(self.size))))
+        part._by_place = {place: sums[groups] for place, sums in self._by_place.items()}
+        part._infinite = None if self._infinite is None else self._infinite[groups]
+        part._terms, part._carried = self._terms, self._carried
+        return part
+
     def over(self, divisors: npt.ArrayLike) -> FloatArray:
         """The sums by `divisors` (size,) or one number: no overflow where the sum alone would; NaN for 0/0."""
         divisors = np.asarray(divisors, dtype=np.float64)
+        if self._carried:
+            self._carry()  # once more: one sum has one form, whenever it was carried before
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             sums = _combine({p: s for p, s in self._by_place.items() if p < _HUGE_PLACE}, self.size)
             quotients: FloatArray = sums / divisors
@@ -116,10 +120,21 @@ class ExactSums:
             return quotients
         return np.where(self._infinite == 0.0, quotients, self._infinite)
 
-    def _take(self, terms: int) -> None:
+    def _make_room(self, terms: int) -> None:
+        """Be ready for so many more terms, MOST_TERMS at most."""
+        if self._terms + terms > MOST_TERMS:
+            self._carry()
         self._terms += terms
-        if self._terms > MOST_TERMS:
-            raise ValueError(f"cannot add {self._terms} terms exactly: at most 2**30")
+
+    def _carry(self) -> None:
+        """Leave at each place at most half of the next place's unit (less above 0), and add the rest to the next; exact."""
+        for place in sorted(self._by_place):
+            sums, above = self._by_place[place], (place // PIECE_BITS + 1) * PIECE_BITS
+            scale = above - (64 if place >= _HUGE_PLACE else 0)
+            whole = np.ldexp(np.floor(np.ldexp(sums, -scale) + 0.5), scale)
+            self._by_place[place] = sums - whole
+            self._at(above)[:] += whole * _DOWN if place < _HUGE_PLACE <= above else whole
+        self._terms, self._carried = 1 << 10, True  # the greatest place may hold so much, in terms of its own
 
     def _at(self, place: int) -> FloatArray:
         """The sums of one place."""

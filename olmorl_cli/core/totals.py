@@ -103,6 +103,13 @@ class Totals:
                 cells = at[cells // tally.number] * tally.number + cells % tally.number
             self._tallies.setdefault(name, Tally(tally.number)).add(cells, counts)
 
+    def part(self, batches: slice) -> "Totals":
+        """Counts and sums of some batches that follow each other."""
+        part = Totals(len(range(*batches.indices(self.size))))
+        part._counts = {name: counts[batches] for name, counts in self._counts.items()}
+        part._sums = {name: sums.part(batches) for name, sums in self._sums.items()}
+        return part
+
     def counted(self, name: str) -> IntArray:
         """What was counted, int (size,)."""
         return self._counts.get(name, np.zeros(self.size, dtype=np.int64))

@@ -11,7 +11,7 @@ from rich.text import Text
 from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.display.tables import GAP, LAST, Column, bars_column, columns_table, cut_line, facts, rank_in
 from olmorl_cli.display.text import bar, number, plain, trace
-from olmorl_cli.scoring import Objective
+from olmorl_cli.objectives import Objective
 
 ROWS = 100
 """Batches or recipes that are shown."""

@@ -17,10 +17,11 @@ from olmorl_cli.core.segments import Segments
 from olmorl_cli.core.sums import FloatArray, IntArray
 from olmorl_cli.core.tokens import Tokens, TokenSums, Workspace, log_ratios, log_weights
 from olmorl_cli.errors import DataError, Problems
+from olmorl_cli.objectives import ascending, score_objective
 from olmorl_cli.report.ends import Ends, read_ends
 from olmorl_cli.rollouts.arrays import BoolArray
 from olmorl_cli.rollouts.rollouts import Rollouts
-from olmorl_cli.scoring import ScoredAnswers, ascending, score_answers, score_objective
+from olmorl_cli.scoring import ScoredAnswers, score_answers
 from olmorl_cli.token_pass import Progress
 
 MOST_POINTS = 200

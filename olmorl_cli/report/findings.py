@@ -8,12 +8,12 @@ from typing import Any
 
 from olmorl_cli.checks.finding import Finding, States
 from olmorl_cli.errors import Problems
+from olmorl_cli.objectives import ascending
 from olmorl_cli.report.data import Run
 from olmorl_cli.report.details import CHARACTERS_OF_ID, CHARACTERS_OF_STEP, JOINT, Chosen, shortened
 from olmorl_cli.report.markup import section, text
 from olmorl_cli.report.story import count
 from olmorl_cli.rollouts.texts import json_values
-from olmorl_cli.scoring import ascending
 
 SEVERITIES = ("error", "warning", "note")
 MOST_PLACES = 8

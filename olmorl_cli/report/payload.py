@@ -8,11 +8,11 @@ import pyarrow as pa
 
 from olmorl_cli.core.sums import FloatArray
 from olmorl_cli.errors import visible
+from olmorl_cli.objectives import ascending
 from olmorl_cli.report.data import Run, outcomes
 from olmorl_cli.report.details import CHARACTERS_OF_STEP, Chosen, Details
 from olmorl_cli.report.story import outcome_names
 from olmorl_cli.rollouts.texts import plain_texts
-from olmorl_cli.scoring import ascending
 
 _INSIDE_HTML = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029\x7f"}
 DIGITS = 5

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from olmorl_cli.errors import MOST_PLACES, InputError, Place, Problems, text_of
 from olmorl_cli.rollouts.arrays import BoolArray, IntArray, column_of, numbers_of, rows_by_file
-from olmorl_cli.rollouts.exploded import ROW
 from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.hashes import all_differ, hashes_of
 from olmorl_cli.rollouts.ids import (
@@ -28,6 +27,7 @@ from olmorl_cli.rollouts.ids import (
 from olmorl_cli.rollouts.parallel import memory
 from olmorl_cli.rollouts.roles import FOUND, Column
 from olmorl_cli.rollouts.rollouts import Rollouts
+from olmorl_cli.rollouts.shares import Key, Share
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -42,17 +42,8 @@ _KINDS: Mapping[str, Callable[[pa.Array], Any]] = {
 """What is kept of the columns of each role while they are read."""
 
 K = TypeVar("K", bound=Hashable)
-Key = tuple[str, int]
-"""A role, and the number of one of its columns."""
-
-FILE_SCOPED = ("_idx", "_index")
-"""Endings of group ids that start again in every file."""
-
-
-def is_file_scoped(name: str) -> bool:
-    """Whether the values of a group column start again in every file."""
-    return name == ROW or name.endswith(FILE_SCOPED)
-
+ROWS = "rows"
+"""Beside the columns of a share: which rows of the input they are of."""
 
 ANSWER_BYTES = 32
 """Memory that an answer takes at the very least: its group, its reward, its advantage and what they are made of."""
@@ -60,7 +51,7 @@ ANSWER_BYTES = 32
 
 @dataclass(frozen=True)
 class AnswerTable:
-    """N answers in input order, P groups in order of first appearance, S steps likewise.
+    """N answers in input order, those of the input or of a share; P groups in order of first appearance, S steps likewise.
 
     Attributes:
         groups: int (N,), the group of each answer.
@@ -74,6 +65,7 @@ class AnswerTable:
         told: some group's answers have different ids of their own.
         repeated: answers whose id stands in their group before: faults where the ids of any answers of the whole input are
             `told`, so that they are no prompts' or requests'; those of answers that are told here are among the problems.
+        rows: int (N,), which rows of the input these are, ascending; None where they are all of them.
     """
 
     groups: IntArray
@@ -86,6 +78,7 @@ class AnswerTable:
     problems: Problems = field(default_factory=Problems)
     told: bool = False
     repeated: Problems = field(default_factory=Problems)
+    rows: IntArray | None = None
 
     @property
     def scores(self) -> FloatArray:
@@ -96,17 +89,18 @@ class AnswerTable:
         return self.advantages
 
 
-def read_answers(rollouts: Rollouts, skip: bool) -> AnswerTable:
+def read_answers(rollouts: Rollouts, skip: bool, share: Share | None = None) -> AnswerTable:
     """Read the answer table.
 
     Args:
         rollouts: the open input.
         skip: leave unscorable answers (null, NaN or infinite reward) to the caller instead of refusing them.
+        share: whose answers are asked for; None for all of them.
 
     Raises:
         InputError: a column cannot be read, or ids of several files cannot be compared.
     """
-    return _Reading(rollouts, skip).table()
+    return _Reading(rollouts, skip, share).table()
 
 
 def read_columns(
@@ -129,39 +123,79 @@ def read_columns(
     ]
 
 
+def read_share(
+    file: DataFile,
+    fragment: Fragment,
+    columns: Mapping[Key, tuple[Column, Callable[[pa.Array], Any]]],
+    share: Share,
+    units: Sequence[Column],
+    first: int,
+) -> list[tuple[int, dict[Key | str, Any]]]:
+    """`read_columns` of the rows that are in a share, and under ROWS which ones these are.
+
+    Args:
+        file, fragment, columns: as `read_columns`.
+        share: of the answers.
+        units: the columns that tell its units.
+        first: the input's row with which the fragment begins.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    found = []
+    tops = [*(place.top for place, _ in columns.values()), *(place.top for place in units)]
+    for batch in file.batches(fragment, list(dict.fromkeys(tops))):
+        rows = share.rows([column_of(batch, place) for place in units], first, batch.num_rows)
+        own = pa.array(rows - first)
+        there = {key: kept(column_of(batch, place).take(own)) for key, (place, kept) in columns.items()}
+        found.append((rows.size, {ROWS: rows} | there))
+        first += batch.num_rows
+    return found
+
+
+def _refuse_too_many(rollouts: Rollouts, answers: int) -> None:
+    """Refuse to hold so many answers of the input as cannot be held.
+
+    Raises:
+        InputError: they do not fit into memory.
+    """
+    if answers * ANSWER_BYTES > memory():
+        raise InputError(
+            f"{rollouts.files[0].name}: {answers} answers do not fit into this machine's memory. Score fewer files"
+            " at a time, or check that they are whole"
+        )
+
+
 class _Reading:
     """The columns of the roles as they come from the files, and what is made of them."""
 
-    def __init__(self, rollouts: Rollouts, skip: bool) -> None:
-        self.rollouts = rollouts
+    def __init__(self, rollouts: Rollouts, skip: bool, share: Share | None) -> None:
+        self.rollouts, self.share = rollouts, share
         self.unscorable = "note" if skip else "error"
         self.problems = Problems()
         self.problems.merge(rollouts.notes)
         self.told, self.repeated = False, Problems()
-        self.chunks: dict[tuple[str, int], list[Any]] = {}
+        self.chunks: dict[Key | str, list[Any]] = {}
         self.files_of_chunks: list[int] = []
-        if rollouts.rows * ANSWER_BYTES > memory():
-            raise InputError(
-                f"{rollouts.files[0].name}: {rollouts.rows} answers do not fit into this machine's memory. Score fewer files"
-                " at a time, or check that they are whole"
-            )
-        lengths: list[int] = []
+        _refuse_too_many(rollouts, rollouts.rows if share is None else 0)
+        self.rows, lengths = 0, []
         for fragment, batches in zip(rollouts.fragments, self._read(_KINDS), strict=True):
             for rows, columns in batches:
                 self.files_of_chunks.append(fragment.file_number)
                 lengths.append(rows)
+                self.rows += rows
                 for key, chunk in columns.items():
                     self.chunks.setdefault(key, []).append(chunk)
-        self.first_row_of_file = np.zeros(len(rollouts.files) + 1, dtype=np.int64)
-        np.add.at(self.first_row_of_file, np.array(self.files_of_chunks, dtype=np.int64) + 1, lengths)
-        self.first_row_of_file = np.cumsum(self.first_row_of_file)
-        self.rows = int(self.first_row_of_file[-1])
-        if rollouts.fragments:  # the first of them may begin inside its file
-            start = rollouts.fragments[0]
-            self.first_row_of_file[: start.file_number + 1] -= start.first_row
+            _refuse_too_many(rollouts, self.rows)  # a share may have more of them than others
+        self.edges = np.zeros(len(rollouts.files) + 1, dtype=np.int64)  # where each file begins among the rows
+        np.add.at(self.edges, np.array(self.files_of_chunks, dtype=np.int64) + 1, lengths)
+        self.edges = np.cumsum(self.edges)
+        self.at: IntArray | None = None
+        if share is not None:
+            self.at = np.concatenate([*self.chunks.pop(ROWS, []), np.zeros(0, dtype=np.int64)])
 
-    def _read(self, kinds: Mapping[str, Callable[[pa.Array], Any]]) -> Iterator[list[tuple[int, dict[Key, Any]]]]:
-        """What `read_columns` gives of each fragment, for the columns that play the roles of `kinds`."""
+    def _read(self, kinds: Mapping[str, Callable[[pa.Array], Any]]) -> Iterator[list[tuple[int, dict[Any, Any]]]]:
+        """What `read_columns` or `read_share` gives of each fragment, for the columns that play the roles of `kinds`."""
         of_files = [
             {
                 (role, number): (place, kinds[role])
@@ -171,8 +205,16 @@ class _Reading:
             }
             for file in self.rollouts.files
         ]
-        given = ((of_files[fragment.file_number],) for fragment in self.rollouts.fragments)
-        return self.rollouts.map(read_columns, given)
+        numbers = [fragment.file_number for fragment in self.rollouts.fragments]
+        if (share := self.share) is None:
+            return self.rollouts.map(read_columns, ((of_files[number],) for number in numbers))
+        units = [
+            [place for role in share.roles for place in self.rollouts.locate(role, file) if place is not None]
+            for file in self.rollouts.files
+        ]
+        firsts = self.rollouts.first_rows
+        given = ((of_files[number], share, units[number], first) for number, first in zip(numbers, firsts, strict=True))
+        return self.rollouts.map(read_share, given)
 
     def table(self) -> AnswerTable:
         steps = self._ids("step", 0) if "step" in self.rollouts.choices else None
@@ -198,6 +240,7 @@ class _Reading:
             problems=self.problems,
             told=self.told,
             repeated=self.repeated,
+            rows=self.at,
         )
 
     def _ids(self, role: str, number: int, *, may_be_null: bool = False) -> Codes:
@@ -217,10 +260,12 @@ class _Reading:
         names = self.rollouts.choices["group"].columns
         ids = [self._ids("group", number) for number in range(len(names))]
         keys = ids if steps is None else [*ids, steps]
-        if any(is_file_scoped(name) for name in names):
-            scopes = self.rollouts.scopes
-            if len(scopes) > 1:
-                keys = [*keys, Codes(np.repeat(np.arange(len(scopes)), scopes), pa.nulls(len(scopes)))]
+        if len(scopes := self.rollouts.scopes) > 1:
+            ends = np.cumsum(scopes)
+            of_rows = (
+                np.repeat(np.arange(ends.size), scopes) if self.at is None else np.searchsorted(ends, self.at, side="right")
+            )
+            keys = [*keys, Codes(of_rows, pa.nulls(ends.size))]
         labels = ["group"] if len(names) == 1 else list(names)
         return dict(zip(labels, ids, strict=True)), functools.reduce(combine, keys)
 
@@ -250,11 +295,11 @@ class _Reading:
         self.report("duplicate_answer", message, action, again, column, answers.value, into=faults)
 
     def _consecutive(self, size: int, steps: Codes | None) -> tuple[dict[str, Codes], Codes]:
-        first, end = self.rollouts.first_row, self.rollouts.first_row + self.rows
-        ids = np.arange(first // size, -(-end // size))
-        groups = Codes(np.arange(self.rows, dtype=np.int64) // size, pa.array(ids))
-        whole = self.rollouts.whole_rows or end
-        if whole % size and end == whole:
+        numbers = (self.rollouts.first_row + np.arange(self.rows) if self.at is None else self.at) // size
+        begins = np.diff(numbers, prepend=-1) != 0
+        groups = Codes(np.cumsum(begins) - 1, pa.array(numbers[begins]))
+        whole = self.rollouts.rows
+        if whole % size and (self.share is None or self.share.number == 0):
             self.problems.add(
                 "group_size",
                 f"{whole} rows are no multiple of the group size {size}",
@@ -263,8 +308,8 @@ class _Reading:
                 places=[],
                 count=1,
             )
-        elif steps is not None and self.rows and not whole % size:
-            across = steps.codes != np.repeat(steps.codes[::size], size)
+        elif steps is not None and not whole % size:
+            across = steps.codes != steps.codes[begins][groups.codes]
             if across.any():
                 action = "Give the size of the groups with -G, or the column that tells them with --group"
                 message = f"a group of {size} rows crosses into another step"
@@ -315,9 +360,12 @@ class _Reading:
 
         `value` gives what stands in `column` in a row of the input; `into` takes the problems, the table's by default.
         """
-        for number, own in rows_by_file(wrong, self.first_row_of_file):
-            first = int(self.first_row_of_file[number])
-            places = [Place(number, row - first, value=text_of(value(row))) for row in own[:MOST_PLACES].tolist()]
+        starts = self.edges if self.at is None else np.cumsum([0, *self.rollouts.file_rows])
+        for number, own in rows_by_file(wrong, self.edges):
+            first = own[:MOST_PLACES]
+            in_file = (first if self.at is None else self.at[first]) - starts[number]
+            values = [text_of(value(row)) for row in first.tolist()]
+            places = [Place(number, row, value=text) for row, text in zip(in_file.tolist(), values, strict=True)]
             name = self.rollouts.files[number].name
             (self.problems if into is None else into).add(
                 code, message, action, file=name, places=places, count=own.size, severity=severity, column=column

@@ -8,7 +8,6 @@ import pyarrow as pa
 from pyarrow import types
 
 from olmorl_cli.errors import InputError
-from olmorl_cli.rollouts.answers import is_file_scoped
 from olmorl_cli.rollouts.arrays import BoolArray, FloatValues, column_of, lists_of, numbers_of
 from olmorl_cli.rollouts.exploded import ROW, ExplodedFile
 from olmorl_cli.rollouts.files import DataFile, Fragment
@@ -25,6 +24,7 @@ from olmorl_cli.rollouts.roles import (
     resolve,
     storage_type,
 )
+from olmorl_cli.rollouts.rollouts import is_file_scoped
 
 SCOPES = ("run_id", "env_name", "env_id", "env_class", "env", "data_source", "dataset", "split")
 """Columns that ids of prompts may be unique in only."""

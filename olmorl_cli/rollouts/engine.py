@@ -1,19 +1,17 @@
-"""Who works on the fragments of the input: threads of this process, or anything else that maps a function over them."""
+"""Who works on the parts of the input: threads of this process, or anything else that maps a function over them."""
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
-from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.parallel import REMOTE_READERS, cores, in_order
 
 R = TypeVar("R")
-Item = tuple[DataFile, Fragment, tuple[Any, ...]]
-"""A fragment, its file, and what else the work on it needs."""
+Item = tuple[Any, ...]
+"""What the work on one part of the input takes. The first is often that of the item before it: the file of a fragment."""
 
 
 class Engine(Protocol):
-    """Maps work over fragments."""
+    """Maps work over parts of the input: fragments, or shares of the answers."""
 
     away: bool
     """Whether the work is done in other processes: these must be able to open the files, and the work, what it needs and
@@ -26,11 +24,16 @@ class Engine(Protocol):
             InputError: it cannot be.
         """
 
-    def map(self, work: Callable[..., R], items: Iterable[Item]) -> Iterator[R]:
+    def map(self, work: Callable[..., R], items: Iterable[Item], remote: bool = False) -> Iterator[R]:
         """`work` on every item, results in the items' order, a bounded number of them in flight.
 
+        Args:
+            work: takes what an item holds.
+            items: what is to be done.
+            remote: it is done to files that come over a network.
+
         Raises:
-            OlmorlError: what the work raises; a fragment is done wholly or not at all.
+            OlmorlError: what the work raises; an item is done wholly or not at all.
         """
 
 
@@ -42,9 +45,18 @@ class Threads:
     def start(self) -> None:
         """Nothing is to be done."""
 
-    def map(self, work: Callable[..., R], items: Iterable[Item]) -> Iterator[R]:
-        items = iter(items)
-        first = list(itertools.islice(items, 1))
-        remote = any(file.source.remote for file, _, _ in first)
+    def map(self, work: Callable[..., R], items: Iterable[Item], remote: bool = False) -> Iterator[R]:
         threads = max(cores(), REMOTE_READERS) if remote else cores()
-        return in_order(lambda item: work(item[0], item[1], *item[2]), itertools.chain(first, items), threads)
+        return in_order(lambda item: work(*item), items, threads)
+
+
+class OneThread:
+    """The thread that asks: for work inside of other work."""
+
+    away = False
+
+    def start(self) -> None:
+        """Nothing is to be done."""
+
+    def map(self, work: Callable[..., R], items: Iterable[Item], remote: bool = False) -> Iterator[R]:  # noqa: ARG002
+        return (work(*item) for item in items)

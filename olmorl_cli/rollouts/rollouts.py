@@ -8,14 +8,24 @@ from typing import Any, TypeVar
 import numpy as np
 
 from olmorl_cli.errors import Problems
-from olmorl_cli.rollouts.engine import Engine, Threads
+from olmorl_cli.rollouts.engine import Engine, Item, OneThread, Threads
 from olmorl_cli.rollouts.exploded import ROW
 from olmorl_cli.rollouts.files import DataFile, Fragment
+from olmorl_cli.rollouts.parallel import lots
 from olmorl_cli.rollouts.provenance import Provenance
 from olmorl_cli.rollouts.roles import Choice, Column, resolve
 from olmorl_cli.rollouts.sources import Source
 
 R = TypeVar("R")
+
+
+FILE_SCOPED = ("_idx", "_index")
+"""Endings of group ids that start again in every file."""
+
+
+def is_file_scoped(name: str) -> bool:
+    """Whether the values of a group column start again in every file."""
+    return name == ROW or name.endswith(FILE_SCOPED)
 
 
 @dataclass(frozen=True)
@@ -59,8 +69,7 @@ class Rollouts:
         notes: what a person should know of how the input was opened.
         files_of_labels: numbers of the files whose masks are label ids.
         engine: maps work over the fragments.
-        first_row: the whole input's row with which the first fragment begins.
-        whole_rows: rows of the whole input, where these fragments are only some of its own; else None.
+        first_row: the whole input's row with which the first fragment begins, where these are only some of its own.
     """
 
     files: Sequence[DataFile]
@@ -74,7 +83,6 @@ class Rollouts:
     files_of_labels: frozenset[int] = frozenset()
     engine: Engine = field(default_factory=Threads)
     first_row: int = 0
-    whole_rows: int | None = None
 
     @property
     def rows(self) -> int:
@@ -91,7 +99,10 @@ class Rollouts:
 
     @property
     def scopes(self) -> list[int]:
-        """Rows of each file that some ids are only unique in; of those that went in, where `olmorl` wrote one of several."""
+        """Rows of each file that the groups' ids are only unique in: of those that went in, where `olmorl` wrote one of
+        several. One number where they are unique everywhere."""
+        if not any(map(is_file_scoped, self.choices["group"].columns if "group" in self.choices else ())):
+            return [self.rows]
         written = [] if self.provenance is None else self.provenance.file_rows
         return written if written and sum(written) == self.rows else self.file_rows
 
@@ -121,6 +132,10 @@ class Rollouts:
         if columns == (ROW,):
             return "each row lists the values of one", "Take N consecutive answers a group with -G N"
         return f"is {', '.join(columns)} what tells the groups?", "Name another column with --group"
+
+    def without(self, *roles: str) -> "Rollouts":
+        """The same without the columns of some roles."""
+        return dataclasses.replace(self, choices={role: own for role, own in self.choices.items() if role not in roles})
 
     def locate(self, role: str, file: DataFile) -> list[Column | None]:
         """Where `file` has the role's columns; None for one that it may lack and does."""
@@ -159,10 +174,31 @@ class Rollouts:
             given: for each fragment, what else the work on it needs; nothing by default.
         """
         given = [()] * len(self.fragments) if given is None else given
-        return self.engine.map(
-            work, ((self.files[each.file_number], each, more) for each, more in zip(self.fragments, given, strict=True))
-        )
+        return self.engine.map(work, (item + more for item, more in zip(self._items, given, strict=True)), self._remote)
+
+    @property
+    def _items(self) -> Iterator[Item]:
+        return ((self.files[fragment.file_number], fragment) for fragment in self.fragments)
+
+    @property
+    def _remote(self) -> bool:
+        return any(file.source.remote for file in self.files)
 
     def map_here(self, work: Callable[[DataFile, Fragment], R]) -> Iterator[R]:
         """`map` in threads of this process, whatever the engine is: for what cannot leave it."""
-        return Threads().map(work, ((self.files[each.file_number], each, ()) for each in self.fragments))
+        return Threads().map(work, self._items, self._remote)
+
+    def map_shares(self, work: Callable[..., R], shares: Iterable[Any], *given: Any) -> Iterator[R]:
+        """What the engine makes of every one of the `shares` of the answers by `work`, in order.
+
+        It takes the input, whose fragments are read by the thread that it runs in, a share, and what is `given`.
+        """
+        whole = dataclasses.replace(self, engine=OneThread(), notes=Problems())
+        return self.engine.map(work, ((whole, share, *given) for share in shares), self._remote)
+
+    def runs(self, most: int) -> Iterator["Rollouts"]:
+        """The fragments in their order, some at a time: as many as have `most` answers, but one at least."""
+        first = 0
+        for fragments in lots(self.fragments, lambda fragment: fragment.rows, most):
+            yield dataclasses.replace(self, fragments=fragments, first_row=first, notes=Problems())
+            first += sum(fragment.rows for fragment in fragments)

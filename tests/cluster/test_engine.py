@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -29,6 +30,15 @@ COMMANDS = [
     ("inspect",),
     ("advantages", "-f", "arrow"),
 ]
+
+FEW = """
+from olmorl_cli.__main__ import main
+from olmorl_cli.rollouts import shares
+shares.MOST_ANSWERS, shares.SHARE_ANSWERS = 1500, 1000
+raise SystemExit(main())
+"""
+IN_SHARES = (sys.executable, "-c", FEW)
+"""The program, for which few answers are too many to be scored in one piece."""
 
 
 def both(cluster: Cluster, *args: str) -> tuple[kit.Done, kit.Done]:
@@ -97,6 +107,15 @@ def test_killed_workers_change_nothing(cluster: Cluster, run: Path) -> None:
             there = kit.run("compare", str(run), *ON_RAY, env=cluster.environment)
             assert (there.code, there.out, there.err) == (0, here.out, "")
     assert killed
+
+
+@pytest.mark.parametrize("command", [*COMMANDS[:1], *COMMANDS[2:4], COMMANDS[-1]], ids=" ".join)
+def test_answers_in_shares_while_workers_die(command: tuple[str, ...], cluster: Cluster, run: Path) -> None:
+    """As with more answers than the driver holds, and groups that lie in all files."""
+    here = kit.run(command[0], str(run), *command[1:])
+    with dying(cluster, 1.0):
+        there = kit.run(command[0], str(run), *command[1:], *ON_RAY, env=cluster.environment, python=IN_SHARES)
+    assert (there.code, there.out, there.err) == (0, here.out, here.err)
 
 
 def test_a_node_that_leaves_changes_nothing(cluster: Cluster, run: Path) -> None:

@@ -131,6 +131,35 @@ def test_more_terms_than_a_block_in_any_order(sign, exponents):
     assert exact_sums(terms).tobytes() == exact_sums(terms[order]).tobytes() == exact_sums(np.sort(terms)).tobytes()
 
 
+@pytest.mark.parametrize("terms", ADVERSARIAL.values(), ids=ADVERSARIAL)
+@pytest.mark.parametrize("seed", range(4))
+def test_more_terms_than_there_is_room_for(monkeypatch, terms, seed):
+    """What is carried upwards, at any moment and in parts that are merged, changes no bit and no claim."""
+    rng = np.random.default_rng(seed)
+    terms = (terms * 300)[:300]
+    monkeypatch.setattr(sums, "BLOCK", 16)
+    monkeypatch.setattr(sums, "MOST_TERMS", 1100)  # of which 1024 are taken where something was carried
+    found = set()
+    for _ in range(5):
+        whole = sums.ExactSums()
+        for part in np.array_split(rng.permutation(terms * 8), rng.integers(1, 9)):
+            whole.merge(sums.ExactSums().add(part)) if rng.random() < 0.5 else whole.add(part)
+        assert whole._carried
+        found.add(float(whole.over(2400)[0]))
+    (mean,) = found
+    assert abs(Fraction(mean) - exact(terms) / 300) <= allowance(terms * 8, 2400)
+
+
+def test_carried_sums_of_groups(monkeypatch):
+    monkeypatch.setattr(sums, "MOST_TERMS", 1100)
+    monkeypatch.setattr(sums, "BLOCK", 64)
+    values = np.array(random_terms(3, 9000, 400))
+    codes = np.arange(9000) % 7
+    carried = exact_sums(values, codes, 7)
+    monkeypatch.undo()
+    assert carried.tolist() == exact_sums(values, codes, 7).tolist() == [math.fsum(values[code::7]) for code in range(7)]
+
+
 def test_a_pair_that_cancels_may_stand_in_any_block():
     """1 and -1 add nothing, in the block of the other terms or in the next."""
     near = exact_sum([*JUST_ABOVE_A_TIE, 1.0, -1.0] + [0.0] * BLOCK)

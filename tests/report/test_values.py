@@ -11,11 +11,11 @@ import pytest
 
 from olmorl_cli.core.named import NAMED
 from olmorl_cli.core.recipes import Recipe
+from olmorl_cli.objectives import score_objective
 from olmorl_cli.report import charts, data, story
 from olmorl_cli.report.details import HIDDEN, choose, read_details
 from olmorl_cli.report.ends import MOST_WORDS, OTHER, read_ends
 from olmorl_cli.report.payload import payload
-from olmorl_cli.scoring import score_objective
 from olmorl_cli.token_rows import token_rows
 from tests.cli import kit
 from tests.report.kit import SAMPLE, opened, run_of

@@ -13,9 +13,10 @@ import pytest
 
 from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.errors import DataError, Kind
+from olmorl_cli.objectives import Objective, score_objective
 from olmorl_cli.rollouts.opening import open_rollouts
 from olmorl_cli.rollouts.rollouts import Rollouts, Selection
-from olmorl_cli.scoring import Objective, ScoredAnswers, score_answers, score_objective
+from olmorl_cli.scoring import ScoredAnswers, score_answers
 
 Row = dict[str, Any]
 

@@ -35,7 +35,7 @@ def test_identical_rewards_have_advantage_0_in_any_order_and_type(tmp_path: Path
         scored = score_rewards(write(tmp_path / "r.parquet", table, row_group_size=4), Recipe(scale=scale, std_eps=0.0))
         assert scored.advantages.tobytes() == np.zeros(len(rows)).tobytes(), "+0.0 to the bit"
         assert not scored.kept.any()
-        assert groups_table(scored).column("std").to_pylist() == [0.0] * len(IDENTICAL)
+        assert groups_table(next(scored.groups)).column("std").to_pylist() == [0.0] * len(IDENTICAL)
 
 
 @pytest.mark.parametrize("kind", FLOATS, ids=str)
@@ -72,7 +72,7 @@ def test_a_missing_reward_is_no_reward_and_never_0(tmp_path: Path, missing: floa
     path = write(tmp_path / "r.parquet", rewards_table(["a"] * 4 + ["b"] * 3, rewards))
     scored = score_rewards(path, skip=True)
     assert scored.advantages.tolist() == pytest.approx([0.0, 0.0, NAN, 0.0, 0.5, NAN, -0.5], nan_ok=True)
-    assert groups_table(scored).select(["size", "mean", "kept"]).to_pylist() == [
+    assert groups_table(next(scored.groups)).select(["size", "mean", "kept"]).to_pylist() == [
         {"size": 4, "mean": 1.0, "kept": False},
         {"size": 3, "mean": 0.5, "kept": True},
     ]
@@ -93,7 +93,7 @@ def test_a_reward_that_is_none_is_named_and_touches_its_own_group_only(tmp_path:
     scored = score_rewards(path, Recipe(scale="group_std"), skip=True)
     assert scored.advantages[[2, 4, 6]].tobytes() == np.array(clean).tobytes()
     assert math.isnan(scored.advantages[3])
-    assert groups_table(scored).column("mean")[0].as_py() == pytest.approx(2 / 3, rel=1e-15)
+    assert groups_table(next(scored.groups)).column("mean")[0].as_py() == pytest.approx(2 / 3, rel=1e-15)
 
 
 def test_huge_rewards_keep_their_signal(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_mean_never_hides_the_spread(tmp_path: Path) -> None:
     """Mean 0 in each group; what tells them apart stands beside it."""
     rewards = [0.0, 0.0, 1.0, -1.0, 1e200, -1e200]
     scored = score_rewards(write(tmp_path / "r.parquet", rewards_table(list("aabbcc"), rewards)))
-    assert groups_table(scored).drop_columns(["group", "size"]).to_pylist() == [
+    assert groups_table(next(scored.groups)).drop_columns(["group", "size"]).to_pylist() == [
         {"mean": 0.0, "std": size, "min": -size, "max": size, "kept": size > 0.0} for size in (0.0, 1.0, 1e200)
     ]
 
@@ -134,7 +134,7 @@ def test_uneven_groups_are_grouped_by_id_and_their_sizes_are_said(tmp_path: Path
     path = write(tmp_path / "r.parquet", pa.table({"prompt_id": [0, 0, 1], "reward": [1.0, 3.0, 5.0]}))
     scored = score_rewards(path)
     assert scored.advantages.tolist() == [-1.0, 1.0, 0.0]
-    assert groups_table(scored).column("size").to_pylist() == [2, 1]
+    assert groups_table(next(scored.groups)).column("size").to_pylist() == [2, 1]
     with pytest.raises(DataError, match="3 rows are no multiple of the group size 2"):
         score_rewards(path, group_size=2)
 
@@ -162,6 +162,6 @@ def test_zero_signal_is_told_by_group_and_never_by_the_batch(tmp_path: Path) -> 
     for recipe in (Recipe(), Recipe(scale="batch_std")):
         scored = score_rewards(path, recipe)
         assert (scored.kept.any(), scored.advantages.tolist()) == (False, [0.0] * 6)
-    assert groups_table(scored).column("std").to_pylist() == [0.0, 0.0]
+    assert groups_table(next(scored.groups)).column("std").to_pylist() == [0.0, 0.0]
     nan = write(tmp_path / "n.parquet", rewards_table(list("aaa"), [1.0, NAN, 1.0]))
     assert not score_rewards(nan, skip=True).kept.any()

@@ -71,7 +71,7 @@ def test_unscorable_answers_leave_their_group(tmp_path: Path) -> None:
     assert [row["advantage"] for row in answers_table(scored).to_pylist()] == [0, 0, None, 0, 0.5, None, -0.5, None, 0, None]
     assert [row["kept"] for row in answers_table(scored).to_pylist()] == [False] * 4 + [True] * 4 + [False] * 2
     assert answers_table(scored).to_pylist()[2] == {"group": "a", "row": 2, **nothing, "kept": False}
-    assert groups_table(scored).to_pylist() == [
+    assert groups_table(next(scored.groups)).to_pylist() == [
         {"group": "a", "size": 4, "mean": 1.0, "std": 0.0, "min": 1.0, "max": 1.0, "kept": False},
         {"group": "b", "size": 4, "mean": 0.5, "std": 0.5, "min": 0.0, "max": 1.0, "kept": True},
         {"group": "c", "size": 2, "mean": 2.0, "std": 0.0, "min": 2.0, "max": 2.0, "kept": False},
@@ -87,7 +87,7 @@ def test_unscorable_answers_leave_their_group(tmp_path: Path) -> None:
 def test_a_group_without_a_scorable_answer(tmp_path: Path) -> None:
     scored = score_rewards(write(tmp_path / "r.parquet", rewards_table(["a", "a", "b"], [None, NAN, 1.0])), skip=True)
     nothing = {"mean": None, "std": None, "min": None, "max": None}
-    assert groups_table(scored).to_pylist()[0] == {"group": "a", "size": 2, **nothing, "kept": False}
+    assert groups_table(next(scored.groups)).to_pylist()[0] == {"group": "a", "size": 2, **nothing, "kept": False}
     assert np.isnan(scored.advantages[:2]).all()
 
 

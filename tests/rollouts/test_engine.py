@@ -12,6 +12,7 @@ import pytest
 from olmorl_cli.core.named import NAMED
 from olmorl_cli.errors import DataError, InputError, OlmorlError, OutputError, Place, Problems, UsageError
 from olmorl_cli.inspection import ROLES, inspect_rollouts
+from olmorl_cli.objectives import score_objective
 from olmorl_cli.parts import write_parts
 from olmorl_cli.results import answers_table, groups_table, sums_table
 from olmorl_cli.rollouts.engine import Item
@@ -19,7 +20,7 @@ from olmorl_cli.rollouts.folders import folder_of
 from olmorl_cli.rollouts.opening import OPTIONAL, open_rollouts
 from olmorl_cli.rollouts.remote_errors import NOT_FOUND, RemoteError
 from olmorl_cli.rollouts.rollouts import Selection
-from olmorl_cli.scoring import score_answers, score_objective
+from olmorl_cli.scoring import score_answers
 from tests.cli import kit
 
 SAMPLE = Path(__file__).parents[2] / "sample_data" / "rollouts.parquet"
@@ -32,16 +33,17 @@ class Elsewhere:
     away = True
 
     def __init__(self) -> None:
-        self.fragments, self.started = 0, False
+        self.items, self.started = 0, False
 
     def start(self) -> None:
         self.started = True
 
-    def map(self, work: Callable[..., Any], items: Iterable[Item]) -> Iterator[Any]:
+    def map(self, work: Callable[..., Any], items: Iterable[Item], remote: bool = False) -> Iterator[Any]:
+        assert not remote
         for item in items:
-            self.fragments += 1
-            there, (file, fragment, given) = pickle.loads(pickle.dumps((work, item)))
-            yield pickle.loads(pickle.dumps(there(file, fragment, *given)))
+            self.items += 1
+            there, arguments = pickle.loads(pickle.dumps((work, item)))
+            yield pickle.loads(pickle.dumps(there(*arguments)))
 
 
 def several(folder: Path) -> list[str]:
@@ -83,8 +85,8 @@ def test_every_result_is_the_same(make: Callable[[Path], list[str]], tmp_path: P
     ):
         assert one.rows == other.rows
         assert sums_table(one).equals(sums_table(other))
-        assert groups_table(one.answers).equals(groups_table(other.answers))
-    assert engine.fragments == 2 * len(here.fragments)
+        assert groups_table(next(one.answers.groups)).equals(groups_table(next(other.answers.groups)))
+    assert engine.items == 2 * len(here.fragments)
     roles = OPTIONAL | {role for role in ROLES if role.startswith("logp")}
     inspected = [inspect_rollouts(open_rollouts(paths, Selection(), ROLES, roles, engine=e)) for e in (None, Elsewhere())]
     assert inspected[0].record == inspected[1].record
@@ -108,7 +110,7 @@ def test_files_of_this_process_alone_are_read_here(tmp_path: Path) -> None:
     path.write_text('{"prompt_id": "a", "reward": 1}\n{"prompt_id": "a", "reward": 0}\n')
     rollouts = open_rollouts([str(path)], Selection(), frozenset({"group", "reward"}), engine=engine)
     scored = score_answers(rollouts, NAMED["olmorl"]())
-    assert (scored.advantages.tolist(), engine.fragments, engine.started) == ([0.5, -0.5], 0, False)
+    assert (scored.advantages.tolist(), engine.items, engine.started) == ([0.5, -0.5], 0, False)
     assert [kind.code for kind in scored.problems.kinds()] == ["read_here"]
 
 

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.errors import DataError, InputError, UsageError
+from olmorl_cli.objectives import Objective, score_objective
 from olmorl_cli.results import passed_through, sums_table
 from olmorl_cli.rollouts import joined, shelf
 from olmorl_cli.rollouts.opening import open_rollouts
 from olmorl_cli.rollouts.rollouts import Rollouts, Selection
 from olmorl_cli.rollouts.shelf import Shelf
-from olmorl_cli.scoring import Objective, score_answers, score_objective
+from olmorl_cli.scoring import score_answers
 from tests.rollouts.builders import LOGPS, Row, exactly, kinds, random_rows, table_of, write
 
 ROWS = [row | {"answer_id": f"a{number:03}", "number": number} for number, row in enumerate(random_rows(11))]

@@ -213,7 +213,7 @@ def test_which_tokens_divide_is_said_by_name(tmp_path: Path) -> None:
     (row,) = result.rows
     assert (row["objective"], row["objective_all_groups"]) == ((4.0 - 1.0) / 10, (4.0 - 1.0) / 30)
     assert (row["kept_tokens"], row["tokens"], row["kept_groups"], row["groups"]) == (10, 30, 1, 3)
-    assert groups_table(result.answers).column("std").to_pylist() == [0.0, 0.0, 0.5]
+    assert groups_table(next(result.answers.groups)).column("std").to_pylist() == [0.0, 0.0, 0.5]
     assert row_of(path, kept())["objective"] == row["objective_all_groups"]
 
 

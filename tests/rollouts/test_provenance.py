@@ -9,12 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from olmorl_cli.core.recipes import Recipe
+from olmorl_cli.objectives import score_objective
 from olmorl_cli.results import passed_through
 from olmorl_cli.rollouts.opening import open_rollouts
 from olmorl_cli.rollouts.provenance import KEY, Provenance, provenance_of
 from olmorl_cli.rollouts.rollouts import Selection
 from olmorl_cli.rollouts.writer import write_batches
-from olmorl_cli.scoring import ScoredAnswers, score_objective
+from olmorl_cli.scoring import ScoredAnswers
 from tests.rollouts.builders import figures, random_rows, score, score_rewards, table_of, tokens_table, write
 
 FORMATS = [("parquet", "parquet", False), ("arrow", "arrow", False), ("arrows", "arrow", True)]

@@ -11,9 +11,9 @@ import pytest
 
 from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.errors import _URI, InputError, OlmorlError, UsageError, shown_uri, without_secrets
+from olmorl_cli.objectives import score_objective
 from olmorl_cli.rollouts import remote
 from olmorl_cli.rollouts.sources import find_sources
-from olmorl_cli.scoring import score_objective
 from tests.rollouts.builders import figures, opened, random_rows, rewards_table, score, score_rewards, table_of, write
 from tests.servers import WebServer, environment_of, free_port
 

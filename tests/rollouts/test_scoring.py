@@ -11,8 +11,8 @@ import pytest
 from olmorl_cli.core.diagnostics import QUANTILES
 from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.errors import DataError, InputError
+from olmorl_cli.objectives import score_objective
 from olmorl_cli.results import answers_table, groups_table
-from olmorl_cli.scoring import score_objective
 from tests.rollouts import slow
 from tests.rollouts.builders import (
     exactly,
@@ -69,7 +69,7 @@ def test_advantages_and_statistics_agree_with_the_oracle(tmp_path: Path, seed: i
         assert scored.advantages.tolist() == pytest.approx(slow.advantages(rows, **options), rel=1e-12, abs=1e-15)
     kept = slow.kept_groups(rows)
     assert scored.kept.tolist() == [slow.group_of(row) in kept for row in rows]
-    for group in groups_table(scored).to_pylist():
+    for group in groups_table(next(scored.groups)).to_pylist():
         rewards = [row["reward"] for row in rows if slow.group_of(row) == (group["step"], group["group"])]
         mean = math.fsum(rewards) / len(rewards)
         std = math.sqrt(math.fsum((x - mean) ** 2 for x in rewards) / len(rewards))
@@ -87,8 +87,8 @@ def test_the_tables_have_the_columns_and_the_order_that_are_promised(tmp_path: P
         {"step": 3, "group": "b", "row": 2, "reward": 0.0, "advantage": -0.5, "kept": True},
         {"step": 1, "group": "a", "row": 3, "reward": 0.0, "advantage": 0.0, "kept": False},
     ]
-    assert [list(row.values())[:3] for row in groups_table(scored).to_pylist()] == [[3, "b", 2], [1, "a", 2]]
-    assert groups_table(scored).column_names == ["step", "group", "size", "mean", "std", "min", "max", "kept"]
+    assert [list(row.values())[:3] for row in groups_table(next(scored.groups)).to_pylist()] == [[3, "b", 2], [1, "a", 2]]
+    assert groups_table(next(scored.groups)).column_names == ["step", "group", "size", "mean", "std", "min", "max", "kept"]
     numbered = answers_table(score_rewards(write(tmp_path / "r.parquet", table.drop_columns(["step"])), group_size=2))
     assert numbered.column("group").to_pylist() == [0, 0, 1, 1]
     assert numbered.column_names == ["group", "row", "reward", "advantage", "kept"]

@@ -13,11 +13,11 @@ import pytest
 
 from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.errors import InputError
+from olmorl_cli.objectives import Objective, score_objective
 from olmorl_cli.rollouts import token_batches
 from olmorl_cli.rollouts.opening import open_rollouts
 from olmorl_cli.rollouts.parallel import cores
 from olmorl_cli.rollouts.rollouts import Selection
-from olmorl_cli.scoring import Objective, score_objective
 from olmorl_cli.token_rows import FIELDS, token_rows
 from tests.cli import kit
 from tests.rollouts.builders import Row, random_rows, score, table_of, tokens_table, write

@@ -8,9 +8,10 @@ import pytest
 
 from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.errors import DataError, InputError
+from olmorl_cli.objectives import score_objective
 from olmorl_cli.rollouts.opening import open_rollouts
 from olmorl_cli.rollouts.rollouts import Selection
-from olmorl_cli.scoring import ScoredAnswers, score_answers, score_objective
+from olmorl_cli.scoring import ScoredAnswers, score_answers
 
 SMALL = frozenset({"group", "step", "reward", "answer"})
 TOKENS = SMALL | {"logp_new", "logp_old", "mask"}

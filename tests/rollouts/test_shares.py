@@ -1,10 +1,9 @@
-"""Inputs scored block by block: the same bits, words and rows as in one piece."""
+"""Inputs scored share by share: the same bits, words and rows as in one piece."""
 
 import dataclasses
 import io
 import itertools
 import random
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from olmorl_cli import answer_pass
+from olmorl_cli.answer_pass import ScoredInput
 from olmorl_cli.core.named import NAMED
 from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.errors import DataError, Kind, Problems
+from olmorl_cli.objectives import Objective, score_objective
 from olmorl_cli.parts import write_parts
-from olmorl_cli.results import answers_table, groups_table, passed_through
-from olmorl_cli.rollouts import blocks, files
-from olmorl_cli.rollouts.blocks import blocks_of
+from olmorl_cli.results import Scored, answers_table, groups_table, passed_through
+from olmorl_cli.rollouts import files, shares
 from olmorl_cli.rollouts.folders import folder_of
 from olmorl_cli.rollouts.hashes import hashes_of_ids
 from olmorl_cli.rollouts.rollouts import Rollouts
+from olmorl_cli.rollouts.shares import shares_of
 from olmorl_cli.rollouts.writer import write_batches, write_tables
-from olmorl_cli.scoring import Objective, Scored, ScoredBlocks, score_answers, score_objective
+from olmorl_cli.scoring import score_answers
 from tests.rollouts.builders import Row, opened, random_rows, table_of, write
 from tests.rollouts.test_engine import Elsewhere
 
@@ -50,16 +52,6 @@ def laid(folder: Path, rows: Sequence[Row], seed: int, number: int = 4, most: in
     return paths
 
 
-def by_group(rows: Sequence[Row], swaps: int = 0, seed: int = 0) -> list[Row]:
-    """The rows group by group, but for some that change places with near ones, so that a few groups overlap."""
-    draw = random.Random(seed)
-    rows = sorted(rows, key=lambda row: (row["step"], row["group_id"]))
-    for _ in range(swaps):
-        at = draw.randrange(len(rows) - 3)
-        rows[at], rows[at + 3] = rows[at + 3], rows[at]
-    return rows
-
-
 def records_of(problems: Problems) -> list[dict[str, object]]:
     return [record for kind in problems.kinds() for record in kind.records()]
 
@@ -73,18 +65,24 @@ def outcome(rollouts: Rollouts, recipes: Sequence[Recipe], **options: Any) -> An
     return [(result.rows, result.notes, records_of(result.problems)) for result in results]
 
 
-def in_blocks(monkeypatch: Patch, most: int, rollouts: Rollouts, recipes: Sequence[Recipe], **options: Any) -> int:
-    """Holds the outcome in blocks against that in one piece; how many blocks they were."""
+def in_shares(monkeypatch: Patch, most: int, rollouts: Rollouts, recipes: Sequence[Recipe], **options: Any) -> int:
+    """Holds the outcome in shares of about `most` answers against that in one piece; how many shares they were."""
     whole = outcome(rollouts, recipes, **options)
     with monkeypatch.context() as patch:
-        patch.setattr(blocks, "MOST_ANSWERS", most)
-        cut = blocks_of(rollouts, any(recipe.by_step for recipe in recipes))
+        cut_into(patch, most)
+        notes = Problems()
+        number = len(shares_of(rollouts, any(recipe.by_step for recipe in recipes), notes))
         found = outcome(rollouts, recipes, **options)
-    held = [kind for kind in cut[0].notes.kinds() if kind.code == "held_together"]
-    assert _without(found, held) == whole
-    assert [f for block in cut for f in block.fragments] == list(rollouts.fragments)
-    assert [block.first_row for block in cut] == [sum(b.rows for b in cut[:n]) for n in range(len(cut))]
-    return len(cut)
+    assert _without(found, notes.kinds()) == whole
+    assert number == (0 if notes else -(-rollouts.rows // most))
+    return number
+
+
+def cut_into(patch: Patch, most: int) -> None:
+    """Inputs are scored in shares of about `most` answers, which are read in runs of so many."""
+    patch.setattr(shares, "MOST_ANSWERS", 5)
+    patch.setattr(shares, "SHARE_ANSWERS", most)
+    patch.setattr(answer_pass, "RUN_ANSWERS", most)
 
 
 def _without(found: Any, held: Sequence[Kind]) -> Any:
@@ -106,72 +104,59 @@ ANSWERS = [*(NAMED[name]() for name in ("olmorl", "grpo", "dr-grpo", "cispo", "r
 @pytest.mark.parametrize("by", [None, "step", "reward"])
 @pytest.mark.parametrize("seed", range(3))
 def test_figures_are_the_same(tmp_path: Path, monkeypatch: Patch, seed: int, by: str | None, most: int) -> None:
-    """About 100 answers of 40 groups in 4 files, some groups overlapping: each recipe, each batch; rewards lie in all."""
-    rows = by_group(random_rows(seed, groups=40, steps=4), swaps=6, seed=seed)
+    """About 100 answers of 40 groups in 4 files, every group anywhere: each recipe, each batch; rewards lie in all."""
+    rows = random_rows(seed, groups=40, steps=4)
     columns = {} if by is None else {"by": by}
     rollouts = opened(laid(tmp_path, rows, seed), ANSWERS[0], **columns)
-    count = in_blocks(monkeypatch, most, rollouts, ANSWERS, by=by)
-    assert count > 1 + len(rows) // 45 if most == 40 else count > 8
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_shuffled_rows_are_one_block_and_a_note_says_so(tmp_path: Path, monkeypatch: Patch, seed: int) -> None:
-    rows = random_rows(seed)
-    rollouts = opened(laid(tmp_path, rows, seed))
-    in_blocks(monkeypatch, 1, rollouts, ANSWERS)
-    monkeypatch.setattr(blocks, "MOST_ANSWERS", 1)
-    cut = blocks_of(rollouts)
-    greatest = max(block.rows for block in cut)
-    (kind,) = cut[0].notes.kinds()
-    assert (kind.code, kind.severity, kind.count) == ("held_together", "note", greatest)
-    assert f"groups lie across row groups and files, so {greatest} answers are held in memory together" in kind.line()
-    assert not rollouts.notes
+    assert in_shares(monkeypatch, most, rollouts, ANSWERS, by=by) > 1
 
 
 @MOST
-def test_deviations_of_steps_keep_steps_together(tmp_path: Path, monkeypatch: Patch, most: int) -> None:
-    rows = by_group(random_rows(5, groups=40, steps=8))
+def test_deviations_of_steps(tmp_path: Path, monkeypatch: Patch, most: int) -> None:
+    """A share has whole steps, groups of several of them among its batches."""
     recipes = [Recipe(scale="batch_std", std_eps=0.0), PROMPTS]
-    held, expected = 0, 0
-    for size in Counter(row["step"] for row in rows).values():
-        expected += held == 0 or held + size > most
-        held = size if held + size > most else held + size
-    assert in_blocks(monkeypatch, most, opened(laid(tmp_path, rows, 5, most=1)), recipes) == expected
-    assert expected == (5 if most == 40 else 8)
+    rollouts = opened(laid(tmp_path, random_rows(5, groups=40, steps=8), 5))
+    assert in_shares(monkeypatch, most, rollouts, recipes) > 1
 
 
-def test_deviations_of_an_input_without_steps_keep_all_of_it_together(tmp_path: Path, monkeypatch: Patch) -> None:
-    rows = [{k: v for k, v in row.items() if k != "step"} for row in by_group(random_rows(5, steps=1))]
-    rollouts = opened(laid(tmp_path, rows, 5))
-    assert in_blocks(monkeypatch, 1, rollouts, [Recipe(scale="batch_std")]) == 1
-    monkeypatch.setattr(blocks, "MOST_ANSWERS", 1)
-    (kind,) = blocks_of(rollouts, by_step=True)[0].notes.kinds()
-    assert f"scales advantages over the whole input, so {len(rows)} answers are held in memory together" in kind.line()
-    (kind,) = blocks_of(opened(write(tmp_path / "r.arrows", table_of(rows))))[0].notes.kinds()
-    assert "they are one row group, batch or stream" in kind.line()
+def test_what_is_held_together(tmp_path: Path, monkeypatch: Patch) -> None:
+    """Deviations over the whole input, or over steps where groups are consecutive; one stream. A note says why, once."""
+    rows = [{k: v for k, v in row.items() if k != "step"} for row in random_rows(5, steps=1)]
+    steps = [{**row, "step": n // 8} for n, row in enumerate(rows[:28])]
+    whole = opened(write(tmp_path / "w.parquet", table_of(rows), row_group_size=5))
+    consecutive = table_of(steps).drop_columns(["group_id"])
+    by_rows = opened(write(tmp_path / "c.parquet", consecutive, row_group_size=5), group_size=4)
+    stream = opened(write(tmp_path / "s.arrows", table_of(rows)))
+    for rollouts, why in (
+        (whole, "the recipe scales advantages over the whole input"),
+        (by_rows, "the recipe scales advantages over steps, and groups are consecutive rows"),
+        (stream, "many are one row group, batch or stream"),
+    ):
+        recipe = Recipe(scale="batch_std")
+        assert in_shares(monkeypatch, 1, rollouts, [recipe]) == 0
+        with monkeypatch.context() as patch:
+            cut_into(patch, 1)
+            (result,) = score_objective(rollouts, [recipe])
+        (kind,) = [kind for kind in result.problems.kinds() if kind.code == "held_together"]
+        assert (kind.severity, kind.count) == ("note", rollouts.rows)
+        assert f"{why}, so {rollouts.rows} answers are held in memory together" in kind.line()
 
 
 @MOST
 def test_ids_that_restart_in_every_file(tmp_path: Path, monkeypatch: Patch, most: int) -> None:
     """The same numbers in every file, which are other groups there."""
-    rows = [{"prompt_idx": n, **row} for n, row in enumerate(by_group(random_rows(2, groups=30, steps=1)))]
-    rows = [{k: v for k, v in row.items() if k != "group_id"} | {"prompt_idx": row["prompt_idx"] // 3 % 4} for row in rows]
-    paths = laid(tmp_path, rows, 2, number=9, most=3)
-    count = in_blocks(monkeypatch, most, opened(paths), ANSWERS)
-    assert count >= (2 if most == 40 else 6)
+    rows = [{"prompt_idx": n // 3 % 4, **row} for n, row in enumerate(random_rows(2, groups=30, steps=1))]
+    rows = [{k: v for k, v in row.items() if k != "group_id"} for row in rows]
+    assert in_shares(monkeypatch, most, opened(laid(tmp_path, rows, 2, number=9, most=3)), ANSWERS) > 1
 
 
 @MOST
-@pytest.mark.parametrize("recipe", [PROMPTS, Recipe(scale="batch_std")], ids=lambda recipe: str(recipe.scale))
-def test_consecutive_groups_are_cut_between_them(tmp_path: Path, monkeypatch: Patch, recipe: Recipe, most: int) -> None:
-    """Twelve groups of 4 over 3 steps; row groups of 2 rows."""
-    rows = [{"step": n // 16, **row} for n, row in enumerate(random_rows(1, groups=30, most=4, steps=1)[:48])]
-    rows = [{k: v for k, v in row.items() if k != "group_id"} | {"step": n // 16} for n, row in enumerate(rows)]
+def test_consecutive_groups(tmp_path: Path, monkeypatch: Patch, most: int) -> None:
+    """Twelve groups of 4 over 3 steps; row groups of 3 rows."""
+    rows = [{**row, "step": n // 16} for n, row in enumerate(random_rows(1, groups=30, most=4, steps=1)[:48])]
     assert len(rows) == 48
-    path = write(tmp_path / "r.parquet", table_of(rows), row_group_size=2)
-    count = in_blocks(monkeypatch, most, opened(path, group_size=4), [recipe])
-    expected = {1: 12, 7: 12, 40: 2} if recipe is PROMPTS else {1: 3, 7: 3, 40: 2}
-    assert count == expected[most]
+    path = write(tmp_path / "r.parquet", table_of(rows).drop_columns(["group_id"]), row_group_size=3)
+    assert in_shares(monkeypatch, most, opened(path, group_size=4), ANSWERS) > 1
 
 
 def spoiled(rows: list[Row]) -> list[Row]:
@@ -187,19 +172,19 @@ def spoiled(rows: list[Row]) -> list[Row]:
 @MOST
 @pytest.mark.parametrize("skip", [False, True])
 def test_faults_are_named_in_the_same_words_and_rows(tmp_path: Path, monkeypatch: Patch, skip: bool, most: int) -> None:
-    rows = spoiled(by_group(random_rows(4, groups=40, steps=4)))
+    rows = spoiled(random_rows(4, groups=40, steps=4))
     rollouts = opened(laid(tmp_path, rows, 4, number=3))
-    assert in_blocks(monkeypatch, most, rollouts, ANSWERS, skip=skip, by=None) > 1
+    assert in_shares(monkeypatch, most, rollouts, ANSWERS, skip=skip, by=None) > 1
 
 
 def test_faults_of_the_shape_of_the_input(tmp_path: Path, monkeypatch: Patch) -> None:
     """Ten rows in groups of 4; a group across steps; a null id."""
     rows = [{**row, "step": n // 6} for n, row in enumerate(random_rows(1)[:10])]
     path = write(tmp_path / "r.parquet", table_of(rows), row_group_size=2)
-    assert in_blocks(monkeypatch, 4, opened(path, group_size=4), ANSWERS) == 3
-    assert in_blocks(monkeypatch, 4, opened(path, group_size=2), ANSWERS) == 3
+    for size in (4, 2, 5):
+        assert in_shares(monkeypatch, 4, opened(path, group_size=size), ANSWERS) == 3
     rows = [{**row, "group_id": None if n == 7 else f"{n // 2}"} for n, row in enumerate(rows)]
-    assert in_blocks(monkeypatch, 2, opened(write(tmp_path / "n.parquet", table_of(rows), row_group_size=2)), ANSWERS) > 2
+    assert in_shares(monkeypatch, 2, opened(write(tmp_path / "n.parquet", table_of(rows), row_group_size=2)), ANSWERS) == 5
 
 
 OF_GROUPS, OF_ANSWERS = [n // 2 for n in range(20)], list(range(20))
@@ -210,25 +195,26 @@ OF_GROUPS, OF_ANSWERS = [n // 2 for n in range(20)], list(range(20))
     [OF_GROUPS, OF_ANSWERS, OF_GROUPS[:16] + OF_ANSWERS[16:], [*OF_ANSWERS[:9], 8, *OF_ANSWERS[10:]]],
     ids=["groups", "answers", "both", "repeated"],
 )
-def test_ids_of_answers_are_judged_over_all_blocks(tmp_path: Path, monkeypatch: Patch, ids: list[int]) -> None:
+def test_ids_of_answers_are_judged_over_all_shares(tmp_path: Path, monkeypatch: Patch, ids: list[int]) -> None:
     """Groups of 2 rows: an id a group is no fault, but where other groups have an id an answer."""
     rows = [{**row, "group_id": f"{n // 2}", "step": 0, "answer_id": ids[n]} for n, row in enumerate(random_rows(1)[:20])]
     path = write(tmp_path / "r.parquet", table_of(rows), row_group_size=2)
     rollouts = opened(path, answer=())
     assert rollouts.choices["answer"].columns == ("answer_id",)
-    assert in_blocks(monkeypatch, 2, rollouts, ANSWERS) == 10
-    assert in_blocks(monkeypatch, 2, opened(path, answer="answer_id"), ANSWERS) == 10
+    assert in_shares(monkeypatch, 2, rollouts, ANSWERS) == 10
+    assert in_shares(monkeypatch, 2, opened(path, answer="answer_id"), ANSWERS) == 10
 
 
 def test_judgements_of_the_whole_are_made_once(tmp_path: Path, monkeypatch: Patch) -> None:
-    """Groups of one answer; the old log-probs are the new ones; an advantage overflows in the second block."""
+    """Groups of one answer; the old log-probs are the new ones; advantages overflow in two groups."""
     rows = [{**row, "old_logprobs": row["new_logprobs"]} for row in random_rows(3, sampler=False)[:12]]
     single = [{**row, "group_id": str(n)} for n, row in enumerate(rows)]
     huge = [{**row, "step": 0, "group_id": str(n // 2), "reward": 0.5} for n, row in enumerate(rows)]
-    huge[8]["reward"], huge[9]["reward"] = 1.5e308, -1.5e308
+    for at in (2, 8):
+        huge[at]["reward"], huge[at + 1]["reward"] = 1.5e308, -1.5e308
     for name, each in (("single", single), ("huge", huge)):
         rollouts = opened(write(tmp_path / f"{name}.parquet", table_of(each), row_group_size=2))
-        assert in_blocks(monkeypatch, 4, rollouts, [Recipe(), Recipe(name="rloo", center="leave_one_out_mean")]) == 3
+        assert in_shares(monkeypatch, 4, rollouts, [Recipe(), Recipe(name="rloo", center="leave_one_out_mean")]) == 3
 
 
 def test_an_infinite_objective_names_the_row_of_the_whole_input(tmp_path: Path, monkeypatch: Patch) -> None:
@@ -236,31 +222,9 @@ def test_an_infinite_objective_names_the_row_of_the_whole_input(tmp_path: Path, 
     rows[10] |= {"new_logprobs": [0.0], "old_logprobs": [-800.0], "rollout_logprobs": None, "loss_mask": [1]}
     wide = pa.list_(pa.float64())
     rollouts = opened(write(tmp_path / "r.parquet", table_of(rows, logps=wide), row_group_size=2))
-    assert in_blocks(monkeypatch, 2, rollouts, [Recipe(eps_low=0.2)]) == 6
+    assert in_shares(monkeypatch, 2, rollouts, [Recipe(eps_low=0.2)]) == 6
     (note,) = score_objective(rollouts, [Recipe()])[0].notes
     assert "in answer 10 a ratio" in note
-
-
-def test_units_are_looked_up_in_as_many_passes_as_it_takes(tmp_path: Path, monkeypatch: Patch) -> None:
-    rows = by_group(random_rows(6, groups=60, steps=4), swaps=9, seed=6)
-    rollouts = opened(laid(tmp_path, rows, 6))
-    monkeypatch.setattr(blocks, "MOST_ANSWERS", 1)
-    at_once = [len(block.fragments) for block in blocks_of(rollouts)]
-    passes: list[int] = []
-
-    def counted(*args: Any) -> Any:
-        passes.append(args[-1])
-        return unit_hashes(*args)
-
-    unit_hashes = blocks.unit_hashes
-    monkeypatch.setattr(blocks, "unit_hashes", counted)
-    for most in (1, 5, 16):
-        monkeypatch.setattr(blocks, "MOST_UNITS", most)
-        passes.clear()
-        assert [len(block.fragments) for block in blocks_of(rollouts)] == at_once
-        assert len(passes) == len(set(passes)) * len(rollouts.fragments)
-        assert len(set(passes)) > 60 // 2 // most
-    assert len(at_once) > 10
 
 
 def test_files_whose_ids_are_of_different_types_are_read_together(tmp_path: Path, monkeypatch: Patch) -> None:
@@ -271,11 +235,12 @@ def test_files_whose_ids_are_of_different_types_are_read_together(tmp_path: Path
         write(tmp_path / f"{kind}.parquet", table_of(rows[n * 4 : n * 4 + 4], group_id=kind), row_group_size=2)
         for n, kind in enumerate(kinds)
     ]
-    assert in_blocks(monkeypatch, 2, opened(paths[:2]), ANSWERS) == 4
-    assert in_blocks(monkeypatch, 2, opened(paths), ANSWERS) == 1
-    monkeypatch.setattr(blocks, "MOST_ANSWERS", 2)
-    (kind,) = blocks_of(opened(paths))[0].notes.kinds()
-    assert "the files' ids are of different types, so 12 answers are held in memory together" in kind.line()
+    assert in_shares(monkeypatch, 2, opened(paths[:2]), ANSWERS) == 4
+    assert in_shares(monkeypatch, 2, opened(paths), ANSWERS) == 0
+    notes = Problems()
+    cut_into(monkeypatch, 2)
+    assert shares_of(opened(paths), False, notes) == []
+    assert "the files' ids are of different types, so 12 answers are held in memory together" in notes.kinds()[0].line()
 
 
 def test_what_olmorl_wrote_of_files_whose_ids_restart(tmp_path: Path, monkeypatch: Patch) -> None:
@@ -290,22 +255,18 @@ def test_what_olmorl_wrote_of_files_whose_ids_restart(tmp_path: Path, monkeypatc
     rollouts = opened(str(tmp_path / "made.parquet"))
     assert rollouts.provenance is not None
     assert rollouts.provenance.file_rows == [6, 6, 6, 6]
-    assert in_blocks(monkeypatch, 2, rollouts, [Recipe()]) > 4
-    assert in_blocks(monkeypatch, 8, rollouts, [Recipe()]) == 3
+    assert in_shares(monkeypatch, 2, rollouts, [Recipe()]) == 12
+    assert in_shares(monkeypatch, 8, rollouts, [Recipe()]) == 3
 
 
-def written(scored: Scored, folder: Path) -> dict[str, bytes]:
+def written(scored: Scored, groups: Scored, folder: Path) -> dict[str, bytes]:
     """The answers in every machine format, and the groups in lines: name → bytes."""
     found = {}
-    for name, table, format in (
-        ("answers", answers_table, "jsonl"),
-        ("answers", answers_table, "csv"),
-        ("groups", groups_table, "jsonl"),
-        ("groups", groups_table, "csv"),
-    ):
-        sink = io.BytesIO()
-        write_tables(map(table, scored.blocks), format, sink)
-        found[f"{name}.{format}"] = sink.getvalue()
+    for format in ("jsonl", "csv"):
+        for name, tables in (("answers", map(answers_table, scored.runs)), ("groups", map(groups_table, groups.groups))):
+            sink = io.BytesIO()
+            write_tables(tables, format, sink)
+            found[f"{name}.{format}"] = sink.getvalue()
     for format in ("parquet", "arrow"):
         sink = io.BytesIO()
         schema, batches = passed_through(scored, dictionaries=format == "parquet")
@@ -319,47 +280,47 @@ def written(scored: Scored, folder: Path) -> dict[str, bytes]:
 
 
 @MOST
-@pytest.mark.parametrize("size", [None, 2])
-def test_answers_and_groups_are_written_block_by_block(
-    tmp_path: Path, monkeypatch: Patch, size: int | None, most: int
+@pytest.mark.parametrize("size", [None, 4])
+@pytest.mark.parametrize("recipe", [Recipe(), Recipe(scale="group_std")], ids=["none", "group_std"])
+def test_answers_and_groups_are_written_in_input_order(
+    tmp_path: Path, monkeypatch: Patch, recipe: Recipe, size: int | None, most: int
 ) -> None:
-    rows = by_group(random_rows(8, groups=40, steps=4), swaps=0 if size else 4)
-    rows = [{**row, "step": n // 20} for n, row in enumerate(rows[:80])] if size else rows
-    rollouts = opened(laid(tmp_path, rows, 8, most=2), group_size=size)
-    whole = written(score_answers(rollouts, Recipe(), skip=True), tmp_path / "whole")
-    monkeypatch.setattr(blocks, "MOST_ANSWERS", most)
-    scored = ScoredBlocks(rollouts, Recipe(), skip=True)
-    assert len(list(scored.blocks)) > (1 if most == 40 else 8)
-    assert written(scored, tmp_path / "blocks") == whole
-    assert whole["answers.jsonl"].count(b"\n") == len(rows)
+    rows = random_rows(8, groups=40, steps=4)[:80]
+    rows = [{**row, "step": n // 20} for n, row in enumerate(rows)] if size else rows
+    rollouts = opened(laid(tmp_path, rows, 8, most=3), group_size=size)
+    at_once = score_answers(rollouts, recipe, skip=True)
+    whole = written(at_once, at_once, tmp_path / "whole")
+    cut_into(monkeypatch, most)
+    answers, groups = (ScoredInput(rollouts, recipe, skip=True, groups=groups) for groups in (False, True))
+    assert len(list(answers.runs)) > (1 if most == 40 else 8)
+    assert written(answers, groups, tmp_path / "shares") == whole
+    assert whole["answers.jsonl"].count(b"\n") == len(rows) == 80
 
 
 def test_answers_that_are_at_fault_are_refused_before_any_is_given(tmp_path: Path, monkeypatch: Patch) -> None:
-    rows = spoiled(by_group(random_rows(4, groups=40, steps=4)))
+    rows = spoiled(random_rows(4, groups=40, steps=4))
     rollouts = opened(laid(tmp_path, rows, 4, number=3, most=1))
     with pytest.raises(DataError) as whole:
         score_answers(rollouts, Recipe())
-    monkeypatch.setattr(blocks, "MOST_ANSWERS", 7)
+    cut_into(monkeypatch, 7)
     with pytest.raises(DataError) as found:
-        ScoredBlocks(rollouts, Recipe())
+        ScoredInput(rollouts, Recipe())
     assert found.value.lines == whole.value.lines
-    left, scored = score_answers(rollouts, Recipe(), skip=True), ScoredBlocks(rollouts, Recipe(), skip=True)
+    left, scored = score_answers(rollouts, Recipe(), skip=True), ScoredInput(rollouts, Recipe(), skip=True)
     assert (scored.notes, records_of(scored.problems)) == (left.notes, records_of(left.problems))
 
 
-def test_work_on_blocks_can_be_done_elsewhere(tmp_path: Path, monkeypatch: Patch) -> None:
-    rows = by_group(random_rows(8, groups=40, steps=4), swaps=4)
-    here = opened(laid(tmp_path, rows, 8))
-    engine = Elsewhere()
-    assert in_blocks(monkeypatch, 7, dataclasses.replace(here, engine=engine), ANSWERS, by=None) > 8
-    assert engine.fragments == 6 * len(here.fragments)  # whole: answers, tokens; the cuts, twice; blocks: answers, tokens
+def test_work_on_shares_can_be_done_elsewhere(tmp_path: Path, monkeypatch: Patch) -> None:
+    here, engine = opened(laid(tmp_path, random_rows(8, groups=40, steps=4), 8)), Elsewhere()
+    number = in_shares(monkeypatch, 7, dataclasses.replace(here, engine=engine), ANSWERS, by=None)
+    assert engine.items == 3 * len(here.fragments) + number  # whole: answers, tokens; shares: themselves, tokens
 
 
-def test_one_block_is_scored_once(tmp_path: Path, monkeypatch: Patch) -> None:
-    scored = ScoredBlocks(opened(laid(tmp_path, by_group(random_rows(8)), 8)), Recipe())
-    assert next(scored.blocks) is next(scored.blocks) is scored.whole
-    monkeypatch.setattr(blocks, "MOST_ANSWERS", 1)
-    assert ScoredBlocks(scored.rollouts, Recipe(), whole=True).whole.advantages.tolist() == scored.whole.advantages.tolist()
+def test_one_piece_is_scored_once(tmp_path: Path, monkeypatch: Patch) -> None:
+    scored = ScoredInput(opened(laid(tmp_path, random_rows(8), 8)), Recipe())
+    assert next(scored.runs) is next(scored.runs) is scored.whole
+    cut_into(monkeypatch, 1)
+    assert ScoredInput(scored.rollouts, Recipe(), whole=True).whole.advantages.tolist() == scored.whole.advantages.tolist()
 
 
 @pytest.mark.parametrize(
