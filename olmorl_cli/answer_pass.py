@@ -18,7 +18,7 @@ from olmorl_cli.core.sums import FloatArray, IntArray
 from olmorl_cli.core.tokens import BoolArray
 from olmorl_cli.rollouts.answers import AnswerTable, read_answers
 from olmorl_cli.rollouts.ids import first_rows
-from olmorl_cli.rollouts.ledger import Columns, Ledger
+from olmorl_cli.rollouts.ledger import ROWS, Columns, Ledger
 from olmorl_cli.rollouts.rollouts import Rollouts
 from olmorl_cli.rollouts.shares import Share, shares_of
 from olmorl_cli.scoring import ScoredAnswers, ScoredGroups, score_by_each
@@ -149,7 +149,7 @@ class ScoredInput:
         if isinstance(self._scored, ScoredAnswers):
             yield self._scored
             return
-        for rollouts, _, columns in self._taken(self._scored):
+        for rollouts, columns in self._taken(self._scored):
             yield _Run(rollouts, columns["advantage"], columns["kept"])
 
     @property
@@ -158,19 +158,19 @@ class ScoredInput:
         if isinstance(self._scored, ScoredAnswers):
             yield from self._scored.groups
             return
-        for rollouts, rows, columns in self._taken(self._scored):
+        for rollouts, columns in self._taken(self._scored):
             table = read_answers(rollouts.without("answer", "advantage"), skip=True)
             size, mean, low, high, kept = (columns[key] for key in ("size", "mean", "min", "max", "kept"))
             statistics = GroupStatistics(size, columns["count"], mean, low, high, kept)
-            yield ScoredGroups(rollouts, table, table.groups[rows - rollouts.first_row], statistics, columns["std"])
+            codes = table.groups[columns[ROWS] - rollouts.first_row]
+            yield ScoredGroups(rollouts, table, codes, statistics, columns["std"])
 
-    def _taken(self, ledger: Ledger) -> Iterator[tuple[Rollouts, IntArray, dict[str, Any]]]:
-        """The input in runs of fragments, with what the ledger has of each: rows, and columns beside them."""
-        taken = map(ledger.take, range(len(self.rollouts.fragments)))
+    def _taken(self, ledger: Ledger) -> Iterator[tuple[Rollouts, dict[str, Any]]]:
+        """The input in runs of fragments, with what the ledger has of each."""
+        taken = map(ledger.section, range(len(self.rollouts.fragments)))
         for rollouts in self.rollouts.runs(RUN_ANSWERS):
             parts = [next(taken) for _ in rollouts.fragments]
-            rows = np.concatenate([rows for rows, _ in parts])
-            yield rollouts, rows, {key: np.concatenate([columns[key] for _, columns in parts]) for key in parts[0][1]}
+            yield rollouts, {key: np.concatenate([columns[key] for columns in parts]) for key in parts[0]}
 
 
 def _scored_at_once(rollouts: Rollouts, recipe: Recipe, skip: bool, found: Whole) -> ScoredAnswers:

@@ -77,7 +77,7 @@ def advantages(
 
     def write(sink: IO[bytes], stream: bool) -> None:
         if destination.format not in ("parquet", "arrow"):
-            write_tables(map(answers_table, scored.runs), destination.format, sink)
+            write_tables(map(answers_table, scored.runs), destination.format, sink, stream=stream)
             return
         schema, batches = passed_through(scored, dictionaries=stream or destination.format == "parquet")
         write_batches(schema, batches, destination.format, sink, stream=stream)
@@ -102,18 +102,14 @@ def groups(
     population's), min, max and kept.
     """
     from olmorl_cli.results import groups_table
-    from olmorl_cli.rollouts.writer import write_table, write_tables
+    from olmorl_cli.rollouts.writer import write_tables
 
     request = Request.of(context.params)
     format = request.destination.format
-    lines = format in ("jsonl", "csv")
-    scored = score_input(request, Overrides().over(recipe), whole=not lines, groups=True)
+    scored = score_input(request, Overrides().over(recipe), whole=format == "table", groups=True)
 
     def write(sink: IO[bytes], stream: bool) -> None:
-        if lines:
-            write_tables(map(groups_table, scored.groups), format, sink)
-        else:
-            write_table(groups_table(next(scored.groups)), format, sink, stream=stream)
+        write_tables(map(groups_table, scored.groups), format, sink, stream=stream)
 
     def screen(console: "Console") -> Iterator["RenderableType"]:
         from olmorl_cli.display.screens import groups_screen

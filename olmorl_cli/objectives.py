@@ -19,8 +19,7 @@ from olmorl_cli.errors import Problems
 from olmorl_cli.group_totals import GroupTotals
 from olmorl_cli.remarks import bounds_notes
 from olmorl_cli.rollouts.answers import read_answers
-from olmorl_cli.rollouts.ids import first_rows
-from olmorl_cli.rollouts.ledger import Ledger, Piles
+from olmorl_cli.rollouts.ledger import Ledger
 from olmorl_cli.rollouts.rollouts import Rollouts
 from olmorl_cli.rollouts.shares import Share, shares_of
 from olmorl_cli.rollouts.texts import json_values, plain_texts
@@ -127,24 +126,19 @@ def _score_shares(
     rollouts: Rollouts, plan: Plan, whole: Whole, progress: Progress | None, shares: Sequence[Share]
 ) -> tuple[Batches, TokenPass, list[ScoredAnswers]]:
     """`_score_at_once` for an input whose answers need not fit into memory: none of them are given back."""
-    name = rollouts.files[0].name
-    ledger, batches_of_groups = Ledger(rollouts.first_rows, name), Piles(name)
+    ledger = Ledger(rollouts.first_rows, rollouts.files[0].name)
     batches: Batches | None = None
-    groups = 0
-    for number, (rows, columns, own) in enumerate(
-        score_shares(rollouts, shares, plan.recipes, plan.skip, _of_tokens, whole)
-    ):
+    first_groups, groups = [], 0
+    for rows, columns, own in score_shares(rollouts, shares, plan.recipes, plan.skip, _of_tokens, whole):
         assert own is not None, "they are noted"
         batches, at = (own, np.arange(own.size)) if batches is None else batches.joined(own)
-        codes, batch = columns["group"], at[columns["batch"]]
-        batch_of_group = batch[first_rows(codes, int(codes.max(initial=-1)) + 1)]
-        batches_of_groups.add(number, batch_of_group)
-        ledger.add(rows, {**columns, "group": codes + groups, "batch": batch})
-        groups += batch_of_group.size
+        ledger.add(rows, {**columns, "group": columns["group"] + groups, "batch": at[columns["batch"]]})
+        first_groups.append(groups)
+        groups += int(own.groups.sum())
     if batches is None or whole.problems.errors:
         return Batches.of_nothing(), score_fragments(rollouts, plan, _no_answers(rollouts), [], progress), []
     answers, figures = _answers_of(rollouts, plan, ledger, batches.size), plan.figures(len(plan.recipes), batches.size, 0)
-    totals = GroupTotals(plan, batches_of_groups, len(shares), name)
+    totals = GroupTotals(plan, ledger, first_groups, rollouts.files[0].name)
     for each in figures:
         each.close(np.zeros(0, dtype=np.int64))
     tokens = score_fragments(rollouts, plan, answers, figures, progress, totals.add)
@@ -166,7 +160,7 @@ def _answers_of(rollouts: Rollouts, plan: Plan, ledger: Ledger, batches: int) ->
     settings = list(dict.fromkeys(recipe.of_advantages for recipe in plan.recipes))
     number = [settings.index(recipe.of_advantages) for recipe in plan.recipes]
     for fragment, first in enumerate(rollouts.first_rows):
-        _, columns = ledger.take(fragment)
+        columns = ledger.section(fragment)
         advantages = [columns[f"advantage {each}"] for each in number]
         yield Answers(first, advantages, columns["kept"], columns["group"], columns["batch"] if batches > 1 else None)
 

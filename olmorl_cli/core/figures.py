@@ -68,13 +68,9 @@ class Figures:
         """Their number, B."""
         return self.totals.size
 
-    def of_groups(self, groups: slice) -> "Figures":
-        """What is gathered by group of some groups that follow each other, and nothing else."""
-        part = Figures(self.recipe, self.batches, 0)
-        for key, aggregation in self._aggregations.items():
-            if aggregation.by_group:
-                part._aggregations[key] = aggregation.part(groups)
-        return part
+    def group_totals(self) -> dict[tuple[str, str], Totals]:
+        """What is gathered by group."""
+        return {key: aggregation.totals for key, aggregation in self._aggregations.items() if aggregation.by_group}
 
     def add(self, part: Part, sums: TokenSums) -> None:
         """Add answers and what their tokens add up to."""

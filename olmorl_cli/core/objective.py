@@ -83,12 +83,6 @@ class Aggregation:
         """Add another part, whose groups and batches are these `groups` and `batches`; None: one to one."""
         self.totals.merge(other.totals, groups if self.by_group else batches)
 
-    def part(self, groups: slice) -> "Aggregation":
-        """What is gathered of some groups that follow each other."""
-        part = Aggregation(self.how, self.divisor, self.batches, 0)
-        part.totals = self.totals.part(groups)
-        return part
-
     def close(self, batch_of_group: IntArray) -> None:
         """All answers of these groups, in the batches `batch_of_group` (P,), are added: none of the groups gets more.
 

@@ -8,6 +8,7 @@ piece sums, always added from the greatest place to the least.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Self
 
 import numpy as np
@@ -96,13 +97,18 @@ class ExactSums:
             with np.errstate(invalid="ignore"):
                 self._special()[where] += other._infinite
 
-    def part(self, groups: slice) -> "ExactSums":
-        """The sums of some groups that follow each other."""
-        part = ExactSums(len(range(*groups.indices(self.size))))
-        part._by_place = {place: sums[groups] for place, sums in self._by_place.items()}
-        part._infinite = None if self._infinite is None else self._infinite[groups]
-        part._terms, part._carried = self._terms, self._carried
-        return part
+    def columns(self) -> dict[int | None, FloatArray]:
+        """What the sums are made of, float64 (size,) each, by place; under None what infinite terms make of them."""
+        columns: dict[int | None, FloatArray] = dict(self._by_place.items())
+        return columns if self._infinite is None else columns | {None: self._infinite}
+
+    @classmethod
+    def of_columns(cls, size: int, columns: Mapping[int | None, FloatArray], terms: int) -> Self:
+        """The sums that were made of these columns, with at most so many terms."""
+        sums = cls(size)
+        sums._by_place = {place: column for place, column in columns.items() if place is not None}
+        sums._infinite, sums._terms = columns.get(None), terms
+        return sums
 
     def over(self, divisors: npt.ArrayLike) -> FloatArray:
         """The sums by `divisors` (size,) or one number: no overflow where the sum alone would; NaN for 0/0."""

@@ -1,6 +1,7 @@
 """Totals of per-answer columns, gathered part by part: in any order, to the same bits."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -103,12 +104,21 @@ class Totals:
                 cells = at[cells // tally.number] * tally.number + cells % tally.number
             self._tallies.setdefault(name, Tally(tally.number)).add(cells, counts)
 
-    def part(self, batches: slice) -> "Totals":
-        """Counts and sums of some batches that follow each other."""
-        part = Totals(len(range(*batches.indices(self.size))))
-        part._counts = {name: counts[batches] for name, counts in self._counts.items()}
-        part._sums = {name: sums.part(batches) for name, sums in self._sums.items()}
-        return part
+    def columns(self) -> dict[tuple[str, str, int | None], npt.NDArray[Any]]:
+        """The counts and sums as columns, (size,) each: ("count", name, None), and ("sum", name, place) of `ExactSums`."""
+        counts = {("count", name, None): column for name, column in self._counts.items()}
+        return counts | {("sum", name, at): each for name, sums in self._sums.items() for at, each in sums.columns().items()}
+
+    @classmethod
+    def of_columns(cls, size: int, columns: Mapping[tuple[str, str, int | None], npt.NDArray[Any]]) -> Self:
+        """The totals that had these columns; each term of a sum was counted, as one at least, under some name."""
+        totals = cls(size)
+        totals._counts = {name: column for (sort, name, _), column in columns.items() if sort == "count"}
+        terms = sum(int(column.sum()) for column in totals._counts.values())
+        for summed in {name for sort, name, _ in columns if sort == "sum"}:
+            own = {at: each for (sort, name, at), each in columns.items() if (sort, name) == ("sum", summed)}
+            totals._sums[summed] = ExactSums.of_columns(size, own, terms)
+        return totals
 
     def counted(self, name: str) -> IntArray:
         """What was counted, int (size,)."""

@@ -1,8 +1,7 @@
-"""What is found in one order and wanted in another, laid down in temporary files: memory holds where things lie."""
+"""Columns that are found in one order and wanted in another, laid down in a temporary file."""
 
 import os
-import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,89 +10,71 @@ import numpy.typing as npt
 from olmorl_cli.rollouts.arrays import IntArray
 from olmorl_cli.rollouts.sources import Descriptor, keeping, temporary_file
 
-Columns = Mapping[str, npt.NDArray[Any]]
-
-
-class _File:
-    """A temporary file that grows."""
-
-    def __init__(self, name: str) -> None:
-        self._name, self._end = name, 0
-        with keeping(name), temporary_file() as file:
-            self._file = Descriptor(os.dup(file.fileno()))
-
-    def add(self, data: bytes | memoryview) -> int:
-        """Write at the end; where it lies."""
-        place = self._end
-        with keeping(self._name), open(self._file.number, "wb", buffering=0, closefd=False) as file:
-            file.seek(place)
-            left = memoryview(data).cast("B") if len(data) else memoryview(b"")
-            while left:
-                left = left[file.write(left) :]
-            self._end = file.tell()
-        return place
-
-    def read(self, place: int, size: int) -> bytes:
-        return os.pread(self._file.number, size, place)
+Columns = Mapping[Any, npt.NDArray[Any]]
+ROWS = ""
+"""What the rows themselves are called among the columns."""
 
 
 class Ledger:
-    """Columns beside some rows of the input, or all of them, found share by share, to be taken fragment by fragment."""
+    """Columns beside numbered rows, added in pieces with rows anywhere, taken in sections of rows that follow each other.
 
-    def __init__(self, first_rows: Sequence[int], name: str) -> None:
-        """Nothing yet, for an input whose fragments begin with `first_rows`, and which messages call `name`.
+    Memory holds where they lie.
+    """
+
+    def __init__(self, first_rows: Sequence[int] | IntArray, name: str) -> None:
+        """Nothing yet.
+
+        Args:
+            first_rows: the row with which each section begins, ascending.
+            name: what messages call the input.
 
         Raises:
             InputError: there is no room for temporary files.
         """
-        self._firsts, self._file = np.array(first_rows), _File(name)
-        self._pieces: list[tuple[IntArray, dict[str, tuple[int, np.dtype[Any]]]]] = []
+        self._firsts, self._name, self._end = np.array(first_rows), name, 0
+        self._pieces: list[tuple[IntArray, dict[Hashable, tuple[int, np.dtype[Any]]]]] = []
+        with keeping(name), temporary_file() as file:
+            self._file = Descriptor(os.dup(file.fileno()))
 
     def add(self, rows: IntArray, columns: Columns) -> None:
-        """Add what was found of some `rows` of the input, ascending, (n,), all of them new; a value a row in each column.
+        """Add a piece.
+
+        Args:
+            rows: int (n,), ascending.
+            columns: beside them, (n,) each.
 
         Raises:
             InputError: there is no room for it.
         """
-        whole = {"": rows, **columns}
-        places = {key: (self._file.add(np.ascontiguousarray(each).data), each.dtype) for key, each in whole.items()}
+        places = {}
+        with keeping(self._name), open(self._file.number, "wb", closefd=False) as file:
+            file.seek(self._end)
+            for key, values in {ROWS: rows, **columns}.items():
+                places[key] = (self._end, values.dtype)
+                file.write(np.ascontiguousarray(values).data)
+                self._end += values.nbytes
         self._pieces.append((np.append(np.searchsorted(rows, self._firsts), rows.size), places))
 
-    def take(self, fragment: int) -> tuple[IntArray, dict[str, npt.NDArray[Any]]]:
-        """The rows of a fragment that something was found of, ascending, and the columns beside them."""
-        read: dict[str, list[npt.NDArray[Any]]] = {}
-        for bounds, places in self._pieces:
-            first, stop = (int(bound) for bound in bounds[fragment : fragment + 2])
-            for key, (place, kind) in places.items():
-                data = self._file.read(place + first * kind.itemsize, (stop - first) * kind.itemsize)
-                read.setdefault(key, []).append(np.frombuffer(data, dtype=kind))
-        whole = {key: np.concatenate(pieces) for key, pieces in read.items()}
-        order = np.argsort(whole[""], kind="stable")
-        return whole.pop("")[order], {key: values[order] for key, values in whole.items()}
+    def piece(self, number: int) -> dict[Any, npt.NDArray[Any]]:
+        """The columns of a piece, its rows among them."""
+        return self._read(number, 0, self._firsts.size)
 
+    def pieces(self, section: int) -> Iterator[dict[Any, npt.NDArray[Any]]]:
+        """What each piece has of a section: columns, the rows among them."""
+        return (self._read(number, section, section + 1) for number in range(len(self._pieces)))
 
-class Piles:
-    """Things of any kind on numbered piles."""
+    def section(self, number: int) -> dict[Any, npt.NDArray[Any]]:
+        """All columns of a section, rows ascending and among them; every piece must have the same ones."""
+        pieces = list(self.pieces(number))
+        whole = {key: np.concatenate([piece[key] for piece in pieces]) for key in pieces[0]}
+        order = np.argsort(whole[ROWS], kind="stable")
+        return {key: values[order] for key, values in whole.items()}
 
-    def __init__(self, name: str) -> None:
-        """Nothing yet, of an input that messages call `name`.
-
-        Raises:
-            InputError: there is no room for temporary files.
-        """
-        self._file = _File(name)
-        self._places: dict[int, list[tuple[int, int]]] = {}
-
-    def add(self, pile: int, thing: object) -> None:
-        """Put something onto a pile.
-
-        Raises:
-            InputError: there is no room for it.
-        """
-        data = pickle.dumps(thing, pickle.HIGHEST_PROTOCOL)
-        self._places.setdefault(pile, []).append((self._file.add(data), len(data)))
-
-    def take(self, pile: int) -> Iterator[Any]:
-        """What lies on a pile, in the order in which it was put there; it stays there."""
-        for place, size in self._places.get(pile, []):
-            yield pickle.loads(self._file.read(place, size))
+    def _read(self, number: int, first: int, stop: int) -> dict[Any, npt.NDArray[Any]]:
+        """What a piece has of the sections from `first` to before `stop`."""
+        bounds, places = self._pieces[number]
+        begin, size = int(bounds[first]), int(bounds[stop] - bounds[first])
+        return {
+            key: np.frombuffer(os.pread(self._file.number, size * kind.itemsize, place + begin * kind.itemsize), dtype=kind)
+            for key, (place, kind) in places.items()
+        }

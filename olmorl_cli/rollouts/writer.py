@@ -31,31 +31,36 @@ LEAST_TO_JUDGE = 4096
 
 
 def write_table(table: pa.Table, format: str, sink: IO[bytes], *, stream: bool) -> None:
-    """Write a table whose columns may be dictionaries of ids.
+    """`write_tables` of one table."""
+    write_tables([table], format, sink, stream=stream)
+
+
+def write_tables(tables: Iterable[pa.Table], format: str, sink: IO[bytes], *, stream: bool) -> None:
+    """Write tables with the same columns, which may be dictionaries of ids; none is held while the next is made.
 
     Args:
-        table: the rows.
+        tables: the rows; at least one table.
         format: parquet, arrow, csv or jsonl.
         sink: takes the bytes.
         stream: Arrow as a stream rather than a file.
     """
-    if format in ("jsonl", "csv"):
-        _write_lines([table], table.column_names, format, sink)
-    else:
-        plain = pa.Table.from_arrays([_decoded(column) for column in table.columns], names=table.column_names)
-        write_batches(plain.schema, plain.to_batches(), format, sink, stream=stream)
-
-
-def write_tables(tables: Iterable[pa.Table], format: str, sink: IO[bytes]) -> None:
-    """Write tables with the same columns, at least one, as JSON Lines or CSV; none is held while the next is made."""
     names: list[str] = []
 
-    def write(table: pa.Table) -> None:
+    def lines(table: pa.Table) -> None:
         _write_lines([table], table.column_names, format, sink, headed=bool(names))
         names[:] = table.column_names
 
-    for _ in map(write, tables):
-        pass
+    def rows(table: pa.Table) -> list[pa.RecordBatch]:
+        plain = pa.Table.from_arrays([_decoded(column) for column in table.columns], names=table.column_names)
+        return plain.to_batches() or [pa.RecordBatch.from_pylist([], plain.schema)]
+
+    if format in ("jsonl", "csv"):
+        for _ in map(lines, tables):
+            pass
+        return
+    batches = itertools.chain.from_iterable(map(rows, tables))
+    first = next(batches)
+    write_batches(first.schema, itertools.chain([first], batches), format, sink, stream=stream)
 
 
 def write_batches(
