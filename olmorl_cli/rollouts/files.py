@@ -16,13 +16,15 @@ from pyarrow import types
 from olmorl_cli.errors import InputError
 from olmorl_cli.rollouts.sources import Source, held, keeping, temporary_file
 
-BATCH_BYTES = 3 << 20
+BATCH_BYTES = 1 << 20
 """About how much a batch of decoded columns takes in memory."""
+LONE_BATCHES = 3
+"""So many times as much where a fragment is the whole file: fewer batches are then decoded at a time."""
 FRAGMENT_BYTES = 64 << 20
 MOST_ROWS = 1 << 16
 FIRST_ROWS = 64
 """Rows that show how much memory the others will take."""
-READ_AHEAD = 1 << 20
+READ_AHEAD = 1 << 18
 REMOTE_READ_AHEAD = 4 << 20
 """Bytes of each column that are asked for at a time over a network."""
 
@@ -155,7 +157,7 @@ class ParquetFile(DataFile):
                 raise ValueError(f"it has {rows} rows where its footer says {fragment.rows}")
 
     def _rows_per_batch(self, place: str | pa.NativeFile, fragment: Fragment, columns: Sequence[str]) -> int:
-        """Rows whose columns take about BATCH_BYTES, by the first rows of the fragment.
+        """Rows whose columns take about BATCH_BYTES, or LONE_BATCHES times as much, by the first rows of the fragment.
 
         The footer knows the columns' sizes, but pyarrow ends the process when it is asked for those of some damaged ones.
         """
@@ -165,7 +167,9 @@ class ParquetFile(DataFile):
             first = next(file.iter_batches(FIRST_ROWS, [*fragment.parts], [*columns], use_threads=False), None)
         if first is None or not first.num_rows:
             return MOST_ROWS
-        rows: int = BATCH_BYTES * first.num_rows // max(first.nbytes, 1)
+        whole = len(fragment.parts) == self._metadata.num_row_groups
+        most_bytes = BATCH_BYTES * (LONE_BATCHES if whole else 1)
+        rows: int = most_bytes * first.num_rows // max(first.nbytes, 1)
         return max(1, min(MOST_ROWS, rows))
 
 

@@ -346,8 +346,9 @@ class _Block:
 
 
 def _cuts(offsets: IntArray) -> Iterator[tuple[int, int]]:
-    """First and last answers of blocks of about BLOCK_TOKENS (one answer may be longer)."""
-    inner = np.searchsorted(offsets, np.arange(BLOCK_TOKENS, offsets[-1], BLOCK_TOKENS), side="right") - 1
+    """First and last answers of blocks of about BLOCK_TOKENS each, as equal as may be (one answer may be longer)."""
+    number = max(1, round(offsets[-1] / BLOCK_TOKENS))
+    inner = np.searchsorted(offsets, np.arange(1, number) * offsets[-1] // number, side="right") - 1
     edges = np.unique(np.concatenate(([0], inner, [offsets.size - 1]))).tolist()
     return itertools.pairwise(edges)
 
