@@ -20,6 +20,7 @@ from olmorl_cli.rollouts.ids import (
     combine,
     encode_runs,
     first_rows,
+    refine,
     refuse_invalid_texts,
     refuse_rounded,
     runs_of,
@@ -222,18 +223,21 @@ class _Reading:
             ids, groups = self._consecutive(self.rollouts.group_size, steps)
         else:
             ids, groups = self._grouped(steps)
-        self._refuse_duplicates(groups)
         first = first_rows(groups.codes, len(groups.values))
         step_of_group = steps.codes[first] if steps is not None else np.zeros(first.size, dtype=np.int64)
+        group_ids = {
+            name: each.values if each is groups else each.values.take(pa.array(each.codes[first]))
+            for name, each in ids.items()
+        }
+        step_ids = None if steps is None else steps.values
+        del ids, steps  # their codes, as large as what comes next
+        self._refuse_duplicates(groups)
         rewards, advantages = self._numbers("reward"), self._numbers("advantage")
         return AnswerTable(
             groups=groups.codes,
             step_of_group=step_of_group,
-            group_ids={
-                name: each.values if each is groups else each.values.take(pa.array(each.codes[first]))
-                for name, each in ids.items()
-            },
-            steps=None if steps is None else steps.values,
+            group_ids=group_ids,
+            steps=step_ids,
             rewards=rewards,
             advantages=advantages,
             by=self._ids("by", 0) if "by" in self.rollouts.choices else None,
@@ -267,7 +271,7 @@ class _Reading:
             )
             keys = [*keys, Codes(of_rows, pa.nulls(ends.size))]
         labels = ["group"] if len(names) == 1 else list(names)
-        return dict(zip(labels, ids, strict=True)), functools.reduce(combine, keys)
+        return dict(zip(labels, ids, strict=True)), functools.reduce(refine, keys)
 
     def _refuse_duplicates(self, groups: Codes) -> None:
         """Report answers that stand in a group more than once."""

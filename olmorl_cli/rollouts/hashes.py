@@ -14,6 +14,8 @@ from olmorl_cli.rollouts.roles import is_list
 from olmorl_cli.rollouts.texts import plain_texts
 
 _NULL = np.uint64(0x9E3779B97F4A7C15)
+_ROWS = 1 << 16
+"""Rows worked on at a time."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,8 @@ def all_differ(hashes: Sequence[Hashes | None], codes: IntArray) -> bool:
     if len(known) < len(hashes) or len({each.of_texts for each in known}) > 1:
         return False
     whole = np.concatenate([*(each.values for each in known), np.zeros(0, dtype=np.uint64)])
-    whole ^= _mixed(codes.view(np.uint64))
+    for start in range(0, codes.size, _ROWS):
+        rows = slice(start, start + _ROWS)
+        whole[rows] ^= _mixed(codes[rows].view(np.uint64))
     whole.sort()
     return not (whole[1:] == whole[:-1]).any()

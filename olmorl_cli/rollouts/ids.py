@@ -145,7 +145,24 @@ def combine(first: Codes, second: Codes) -> Codes:
     """Codes of the pairs of two id columns, numbered in order of first appearance; their values are of no use."""
     if not first.codes.size:
         return first
-    return _encoded_numbers(first.codes * max(len(second.values), 1) + second.codes)
+    pairs = first.codes * max(len(second.values), 1)
+    pairs += second.codes
+    return _encoded_numbers(pairs)
+
+
+def refine(first: Codes, second: Codes) -> Codes:
+    """`combine`, which has nothing to do where ids that are equal in `first` are equal in `second` too."""
+    return Codes(first.codes, first.values) if _tells(first, second) else combine(first, second)
+
+
+def _tells(first: Codes, second: Codes) -> bool:
+    """Whether the codes of `first` are numbered by their first appearance, none left out, and each has one of `second`."""
+    at = first_rows(first.codes, len(first.values))
+    if not at.size or (np.diff(at, prepend=-1) <= 0).any():
+        return False
+    told = second.codes[at]
+    blocks = (slice(start, start + _ROWS) for start in range(0, first.codes.size, _ROWS))
+    return all((told[first.codes[rows]] == second.codes[rows]).all() for rows in blocks)
 
 
 def _comparable(array: pa.Array) -> pa.Array:
@@ -210,7 +227,9 @@ def _encoded(ids: pa.ChunkedArray) -> Codes:
         values = ids.to_numpy()
         if (values[1:] >= values[:-1]).all():  # sorted: equal ids lie together
             new = np.concatenate(([True], values[1:] != values[:-1]))
-            return Codes(np.cumsum(new) - 1, pa.array(values[new]))
+            codes = np.cumsum(new)
+            codes -= 1
+            return Codes(codes, pa.array(values[new]))
         if types.is_int64(ids.type) and (close := numbered(values)) is not None:
             return Codes(close[0], pa.array(values[close[1]]))
     if types.is_large_string(ids.type) and null is None and (length := _one_length(ids)) is not None:

@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from olmorl_cli.errors import DataError, InputError
 from olmorl_cli.rollouts.answers import read_answers
-from olmorl_cli.rollouts.ids import encode
+from olmorl_cli.rollouts.ids import combine, encode, refine
 from olmorl_cli.rollouts.opening import open_rollouts
 from olmorl_cli.rollouts.rollouts import Selection
 from tests.rollouts.builders import kinds, rewards_table, score_rewards, write
@@ -226,6 +227,23 @@ def test_the_step_is_part_of_the_group(tmp_path: Path) -> None:
     assert scored.table.groups.tolist() == [0, 1, 2, 0]
     assert scored.table.group_ids["group"].to_pylist() == ["a", "b", "a"]
     assert scored.table.steps.take(scored.table.step_of_group).to_pylist() == [1, 1, 2]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=12))
+def test_a_step_splits_the_groups_that_lie_in_several(pairs: list[tuple[int, int]]) -> None:
+    """Whatever is told from the groups alone, the numbers are those of the pairs."""
+    groups, steps = (encode("id", [pa.array([pair[each] for pair in pairs], pa.int64())], ["f"]) for each in (0, 1))
+    expected = [list(dict.fromkeys(pairs)).index(pair) for pair in pairs]
+    for codes in (refine(groups, steps), combine(groups, steps)):
+        assert codes.codes.tolist() == expected
+        assert len(codes.values) == len(set(pairs))
+
+
+def test_groups_that_lie_in_one_step_each_keep_their_codes() -> None:
+    groups = encode("group", [pa.array(["a", "a", "b", "c", "b"])], ["f"])
+    steps = encode("step", [pa.array([7, 7, 8, 7, 8])], ["f"])
+    assert refine(groups, steps).codes is groups.codes
+    assert np.array_equal(combine(groups, steps).codes, groups.codes)
 
 
 def test_several_group_columns_do_not_run_together(tmp_path: Path) -> None:
