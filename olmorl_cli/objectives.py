@@ -1,5 +1,6 @@
 """The objective under one or more recipes: what the commands show, and what a program can call."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -118,8 +119,13 @@ def _score_at_once(
     advantages = [answers.advantages for answers in scored]
     if scored:
         whole.add_advantages(advantages)
-    tokens = score_tokens(rollouts, plan, advantages, scored[0].kept if scored else kept_groups, partition, progress)
-    return Batches.of(table, partition, kept_groups), tokens, scored
+    batches, kept = Batches.of(table, partition, kept_groups), scored[0].kept if scored else kept_groups
+    if not plan.keep_sums:  # tokens take memory of their own: what they do not need is let go
+        del table
+        scored = []
+        if partition.batches == 1 and not plan.by_group:
+            partition = dataclasses.replace(partition, groups=np.broadcast_to(np.int64(0), kept.size))
+    return batches, score_tokens(rollouts, plan, advantages, kept, partition, progress), scored
 
 
 def _score_shares(

@@ -59,6 +59,11 @@ class Plan:
         """What to do to the tokens, each once."""
         return list(dict.fromkeys(recipe.terms for recipe in self.recipes))
 
+    @property
+    def by_group(self) -> bool:
+        """Whether anything is gathered by group."""
+        return any(figures.by_group for figures in self.figures(len(self.recipes), 1, 1))
+
     def figures(self, recipes: int, batches: int, groups: int) -> list[Figures]:
         """Figures of no answer yet, of the first `recipes`."""
         return [Figures(recipe, batches, groups, self.diagnose) for recipe in self.recipes[:recipes]]
