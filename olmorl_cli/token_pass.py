@@ -29,7 +29,7 @@ Progress = Callable[[int], None]
 Look = Callable[[int, Tokens, Workspace], None]
 """Shown tokens, and the input's row of the first answer that has them; by several threads, in any order."""
 
-GATHERED = 1 << 12
+GATHERED = 1 << 11
 """Answers whose sums are reduced at a time."""
 
 
