@@ -21,6 +21,8 @@ BATCH_BYTES = 1 << 20
 LONE_BATCHES = 3
 """So many times as much where a fragment is the whole file: fewer batches are then decoded at a time."""
 FRAGMENT_BYTES = 64 << 20
+FRAGMENT_ROWS = 1 << 20
+"""Rows at which a fragment of Parquet ends, however few bytes they take in the file: ids and rewards repeat."""
 MOST_ROWS = 1 << 16
 FIRST_ROWS = 64
 """Rows that show how much memory the others will take."""
@@ -128,7 +130,7 @@ class ParquetFile(DataFile):
         first = rows = size = 0
         for index in range(self._metadata.num_row_groups):
             group = self._metadata.row_group(index)
-            if parts and size + group.total_byte_size > FRAGMENT_BYTES:
+            if parts and (size + group.total_byte_size > FRAGMENT_BYTES or rows + group.num_rows > FRAGMENT_ROWS):
                 fragments.append(Fragment(number, tuple(parts), first, rows))
                 first, parts, rows, size = first + rows, [], 0, 0
             parts.append(index)

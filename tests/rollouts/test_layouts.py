@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from olmorl_cli.rollouts import files, parallel, token_batches
+from olmorl_cli.rollouts.sources import Source
 from tests.rollouts.builders import (
     LOGPS,
     Row,
@@ -244,6 +245,18 @@ def test_batches_fragments_blocks_and_threads(
         write(tmp_path / "r.arrows", TABLE, rows_a_batch=4),
     ):
         assert figures(score(path)) == expected
+
+
+def test_row_groups_of_few_bytes_and_many_rows_are_read_side_by_side(
+    tmp_path: Path, expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of 4 a row group: two of them, 8 rows, go into a fragment of at most 9."""
+    monkeypatch.setattr(files, "FRAGMENT_ROWS", 9)
+    scored = score(path := write(tmp_path / "r.parquet", TABLE, row_group_size=4))
+    assert figures(scored) == expected
+    rows = [fragment.rows for fragment in files.open_file(Source(path, path)).fragments(0)]
+    assert rows[:-1] == [8] * (len(rows) - 1)
+    assert sum(rows) == TABLE.num_rows
 
 
 def test_a_run_of_prompts_without_answers_takes_no_other_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
