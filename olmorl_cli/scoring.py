@@ -150,5 +150,5 @@ def partitioned(scored: ScoredAnswers) -> tuple[Partition, BoolArray]:
     first = first_rows(table.groups, kept.size)
     if (by.codes[first][table.groups] != by.codes).any():
         groups = combine(groups, by)
-        first = first_rows(groups.codes, len(groups.values))
+        first = groups.first
     return Partition(groups.codes, by.codes[first], len(by.values)), kept[table.groups[first]]

@@ -19,7 +19,6 @@ from olmorl_cli.rollouts.ids import (
     Runs,
     combine,
     encode_runs,
-    first_rows,
     refine,
     refuse_invalid_texts,
     refuse_rounded,
@@ -223,7 +222,7 @@ class _Reading:
             ids, groups = self._consecutive(self.rollouts.group_size, steps)
         else:
             ids, groups = self._grouped(steps)
-        first = first_rows(groups.codes, len(groups.values))
+        first = groups.first
         step_of_group = steps.codes[first] if steps is not None else np.zeros(first.size, dtype=np.int64)
         group_ids = {
             name: each.values if each is groups else each.values.take(pa.array(each.codes[first]))
@@ -289,7 +288,7 @@ class _Reading:
         pairs = combine(Codes(groups.codes[rows], groups.values), Codes(answers.codes[rows], answers.values))
         again = np.zeros(self.rows, dtype=np.bool_)
         again[rows] = True
-        again[rows[first_rows(pairs.codes, len(pairs.values))]] = False
+        again[rows[pairs.first]] = False
         # One id for all answers of a group, as a request's, tells groups, not answers.
         self.told = len(pairs.values) > len(np.unique(groups.codes[rows]))
         faults = self.problems if self.told or self.rollouts.choices["answer"].why != FOUND else self.repeated
@@ -301,7 +300,7 @@ class _Reading:
     def _consecutive(self, size: int, steps: Codes | None) -> tuple[dict[str, Codes], Codes]:
         numbers = (self.rollouts.first_row + np.arange(self.rows) if self.at is None else self.at) // size
         begins = np.diff(numbers, prepend=-1) != 0
-        groups = Codes(np.cumsum(begins) - 1, pa.array(numbers[begins]))
+        groups = Codes(np.cumsum(begins) - 1, pa.array(numbers[begins]), found=np.flatnonzero(begins))
         whole = self.rollouts.rows
         if whole % size and (self.share is None or self.share.number == 0):
             self.problems.add(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -31,11 +32,18 @@ class Codes:
         codes: int (N,); equal ids have equal codes, numbered from 0 in order of first appearance.
         values: the id of each code, (U,).
         null: bool (N,), where the id is null or NaN (its code then means nothing); None where none is.
+        found: what `first` is, where it was found on the way.
     """
 
     codes: IntArray
     values: pa.Array
     null: BoolArray | None = None
+    found: IntArray | None = None
+
+    @cached_property
+    def first(self) -> IntArray:
+        """The row where each code appears first, int (U,) ascending."""
+        return first_rows(self.codes, len(self.values)) if self.found is None else self.found
 
     def value(self, row: int) -> str:
         """The id of a row, as results write it."""
@@ -104,7 +112,8 @@ def encode_runs(role: str, chunks: Sequence[Runs], files: Sequence[str]) -> Code
         return codes
     lengths = np.concatenate([np.diff(chunk.ends, prepend=0) for chunk in chunks])
     null = None if codes.null is None else np.repeat(codes.null, lengths)
-    return Codes(np.repeat(codes.codes, lengths), codes.values, null)
+    starts = np.cumsum(lengths) - lengths
+    return Codes(np.repeat(codes.codes, lengths), codes.values, null, starts[codes.first])
 
 
 def refuse_rounded(column: str, chunks: Sequence[pa.Array], files: Sequence[DataFile]) -> None:
@@ -152,15 +161,14 @@ def combine(first: Codes, second: Codes) -> Codes:
 
 def refine(first: Codes, second: Codes) -> Codes:
     """`combine`, which has nothing to do where ids that are equal in `first` are equal in `second` too."""
-    return Codes(first.codes, first.values) if _tells(first, second) else combine(first, second)
+    return Codes(first.codes, first.values, found=first.first) if _tells(first, second) else combine(first, second)
 
 
 def _tells(first: Codes, second: Codes) -> bool:
     """Whether the codes of `first` are numbered by their first appearance, none left out, and each has one of `second`."""
-    at = first_rows(first.codes, len(first.values))
-    if not at.size or (np.diff(at, prepend=-1) <= 0).any():
+    if not first.first.size or (np.diff(first.first, prepend=-1) <= 0).any():
         return False
-    told = second.codes[at]
+    told = second.codes[first.first]
     blocks = (slice(start, start + _ROWS) for start in range(0, first.codes.size, _ROWS))
     return all((told[first.codes[rows]] == second.codes[rows]).all() for rows in blocks)
 
@@ -227,11 +235,11 @@ def _encoded(ids: pa.ChunkedArray) -> Codes:
         values = ids.to_numpy()
         if (values[1:] >= values[:-1]).all():  # sorted: equal ids lie together
             new = np.concatenate(([True], values[1:] != values[:-1]))
-            codes = np.cumsum(new)
+            starts, codes = np.flatnonzero(new), np.cumsum(new)
             codes -= 1
-            return Codes(codes, pa.array(values[new]))
+            return Codes(codes, pa.array(values[starts]), found=starts)
         if types.is_int64(ids.type) and (close := numbered(values)) is not None:
-            return Codes(close[0], pa.array(values[close[1]]))
+            return Codes(close[0], pa.array(values[close[1]]), found=close[1])
     if types.is_large_string(ids.type) and null is None and (length := _one_length(ids)) is not None:
         return _encoded_words(ids, length)
     encoded = ids.dictionary_encode()
@@ -279,21 +287,19 @@ def _encoded_words(texts: pa.ChunkedArray, length: int) -> Codes:
     word = _word(texts, length, length)
     digits_to_numbers(word.view(np.uint64))
     codes = _encoded_numbers(word)
-    first = first_rows(codes.codes, len(codes.values))
     for end in range(length - 8, 0, -8):
         del word  # its memory is the next one's
         word = _word(texts, length, end)
-        if (word != word[0]).any() and (word[first][codes.codes] != word).any():  # these eight bytes tell more apart
+        if (word != word[0]).any() and (word[codes.first][codes.codes] != word).any():  # these eight bytes tell more apart
             codes = combine(codes, _encoded_numbers(word))
-            first = first_rows(codes.codes, len(codes.values))
-    return Codes(codes.codes, _taken(texts, first))
+    return Codes(codes.codes, _taken(texts, codes.first), found=codes.first)
 
 
 def _encoded_nested(ids: pa.ChunkedArray) -> Codes:
     """Codes of lists and structs (prompt tokens, chats), told apart by a text that no two different values share."""
     null = ids.is_null().to_numpy() if ids.null_count else None
     keys = _encoded(pa.chunked_array(map(_key, ids.chunks), pa.large_string()))
-    return Codes(keys.codes, _taken(ids, first_rows(keys.codes, len(keys.values))), null)
+    return Codes(keys.codes, _taken(ids, keys.first), null, keys.first)
 
 
 def _taken(ids: pa.ChunkedArray, rows: IntArray) -> pa.Array:

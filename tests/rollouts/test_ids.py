@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from olmorl_cli.errors import DataError, InputError
 from olmorl_cli.rollouts.answers import read_answers
-from olmorl_cli.rollouts.ids import combine, encode, refine
+from olmorl_cli.rollouts.ids import combine, encode, encode_runs, refine, runs_of
 from olmorl_cli.rollouts.opening import open_rollouts
 from olmorl_cli.rollouts.rollouts import Selection
 from tests.rollouts.builders import kinds, rewards_table, score_rewards, write
@@ -42,6 +42,32 @@ def groups(folder: Path, *columns: pa.Array, suffix: str = "parquet") -> list[in
         for number, ids in enumerate(columns)
     ]
     return score_rewards(paths).table.groups.tolist()
+
+
+REPEATED = [5, 5, 3, 5, 4, 3, 3]
+
+
+@pytest.mark.parametrize("repeats", [1, 1000])
+@pytest.mark.parametrize(
+    "ids",
+    [
+        pa.array(REPEATED),
+        pa.array(sorted(REPEATED)),
+        pa.array([number * 10**15 for number in REPEATED]),
+        pa.array([number / 2 for number in REPEATED]),
+        pa.array([f"p{number:08}" for number in REPEATED]),
+        pa.array(["p" * number for number in REPEATED]),
+        pa.array([[number] for number in REPEATED]),
+        pa.array([None if number == 3 else number for number in REPEATED]),
+    ],
+    ids=["close", "sorted", "far", "floats", "digits", "texts", "lists", "nulls"],
+)
+def test_where_each_id_appears_first(ids: pa.Array, repeats: int) -> None:
+    """Also where runs of equal ids are told from their heads, and where a table with a place for each number is used."""
+    repeated = ids.take(pa.array([row for row in range(len(ids)) for _ in range(repeats)]))
+    for found in (encode("group", [repeated], ["r"]), encode_runs("group", [runs_of(ids), runs_of(repeated)], ["r", "r"])):
+        codes = found.codes.tolist()
+        assert found.first.tolist() == [codes.index(code) for code in range(len(found.values))]
 
 
 @pytest.mark.parametrize("kind", INTEGERS, ids=str)
