@@ -76,7 +76,7 @@ def hashes_of_ids(ids: pa.Array) -> npt.NDArray[np.uint64]:
     runs = runs_of(ids)
     known = hashes_of(runs.heads)
     if known is not None:
-        return np.repeat(known.values, np.diff(runs.ends, prepend=0))
+        return np.repeat(known.values, runs.lengths)
     codes = encode_runs("id", [runs], [""])
     words, _ = hashes_of_answers(codes.values)
     if codes.null is None:

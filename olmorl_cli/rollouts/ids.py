@@ -81,11 +81,16 @@ class Runs:
 
     Attributes:
         heads: the value of each run, (R,).
-        ends: int (R,), the row after each run.
+        ends: int (R,), the row after each run; None where each is one row.
     """
 
     heads: pa.Array
-    ends: IntArray
+    ends: IntArray | None
+
+    @property
+    def lengths(self) -> IntArray:
+        """Rows of each run, int (R,)."""
+        return np.ones(len(self.heads), dtype=np.int64) if self.ends is None else np.diff(self.ends, prepend=0)
 
 
 def runs_of(ids: pa.Array) -> Runs:
@@ -95,9 +100,9 @@ def runs_of(ids: pa.Array) -> Runs:
         for some in (ids.slice(0, _FEW_ROWS), ids):
             encoded = pc.run_end_encode(some, run_end_type=pa.int64())
             if len(encoded.values) * 2 > len(some):
-                return Runs(ids, np.arange(1, len(ids) + 1))
+                return Runs(ids, None)
     except pa.ArrowNotImplementedError:
-        return Runs(ids, np.arange(1, len(ids) + 1))
+        return Runs(ids, None)
     return Runs(encoded.values, encoded.run_ends.to_numpy())
 
 
@@ -108,9 +113,9 @@ def encode_runs(role: str, chunks: Sequence[Runs], files: Sequence[str]) -> Code
         InputError: as `encode`.
     """
     codes = encode(role, [chunk.heads for chunk in chunks], files)
-    if all(len(chunk.heads) == (chunk.ends[-1] if chunk.ends.size else 0) for chunk in chunks):
+    if all(chunk.ends is None for chunk in chunks):
         return codes
-    lengths = np.concatenate([np.diff(chunk.ends, prepend=0) for chunk in chunks])
+    lengths = np.concatenate([chunk.lengths for chunk in chunks])
     null = None if codes.null is None else np.repeat(codes.null, lengths)
     starts = np.cumsum(lengths) - lengths
     return Codes(np.repeat(codes.codes, lengths), codes.values, null, starts[codes.first])
@@ -258,9 +263,9 @@ def _encoded_numbers(values: IntArray) -> Codes:
 
 def _one_length(texts: pa.ChunkedArray) -> int | None:
     """Bytes of each text, where all are of one length that is not too great."""
-    lengths = pc.min_max(pc.binary_length(texts))
-    length: int | None = lengths["min"].as_py()
-    return length if length and length == lengths["max"].as_py() and length <= _LONGEST else None
+    lengths = {length for chunk in texts.chunks for length in pc.min_max(pc.binary_length(chunk)).as_py().values()} - {None}
+    length: int = lengths.pop() if len(lengths) == 1 else 0
+    return length if 0 < length <= _LONGEST else None
 
 
 def _word(texts: pa.ChunkedArray, length: int, end: int) -> IntArray:
