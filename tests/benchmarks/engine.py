@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from olmorl_cli.rollouts.blocks import MOST_ANSWERS
+from olmorl_cli.rollouts.shares import MOST_ANSWERS
 from tests.benchmarks.__main__ import sizes
 from tests.benchmarks.measure import Run, olmorl, program, run
 from tests.benchmarks.soak import figures, sampled

@@ -30,7 +30,7 @@ from olmorl_cli.scoring import score_answers
 from tests.rollouts.builders import Row, opened, random_rows, table_of, write
 from tests.rollouts.test_engine import Elsewhere
 
-MOST = pytest.mark.parametrize("most", [5, 40])
+MOST = pytest.mark.parametrize("most", [8, 40])
 Patch = pytest.MonkeyPatch
 
 
@@ -40,7 +40,7 @@ def small_fragments(monkeypatch: Patch) -> None:
     monkeypatch.setattr(files, "FRAGMENT_BYTES", 1)
 
 
-def laid(folder: Path, rows: Sequence[Row], seed: int, number: int = 4, most: int = 5, **more: Any) -> list[str]:
+def laid(folder: Path, rows: Sequence[Row], seed: int, number: int = 4, most: int = 9, **more: Any) -> list[str]:
     """The rows, one file after another, cut anywhere into so many files and into row groups of up to `most` rows."""
     draw = random.Random(seed)
     table = table_of(rows, **more)
@@ -80,7 +80,7 @@ def in_shares(monkeypatch: Patch, most: int, rollouts: Rollouts, recipes: Sequen
 
 def cut_into(patch: Patch, most: int) -> None:
     """Inputs are scored in shares of about `most` answers, which are read in runs of so many."""
-    patch.setattr(shares, "MOST_ANSWERS", 5)
+    patch.setattr(shares, "MOST_ANSWERS", 9)
     patch.setattr(shares, "SHARE_ANSWERS", most)
     patch.setattr(answer_pass, "RUN_ANSWERS", most)
 
@@ -279,7 +279,7 @@ def written(scored: Scored, groups: Scored, folder: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("most", [7, 40])
+@pytest.mark.parametrize("most", [8, 40])
 @pytest.mark.parametrize("size", [None, 4])
 def test_answers_and_groups_are_written_in_input_order(
     tmp_path: Path, monkeypatch: Patch, size: int | None, most: int
@@ -292,7 +292,7 @@ def test_answers_and_groups_are_written_in_input_order(
     whole = written(at_once, at_once, tmp_path / "whole")
     cut_into(monkeypatch, most)
     answers, groups = (ScoredInput(rollouts, recipe, skip=True, groups=groups) for groups in (False, True))
-    assert len(list(answers.runs)) > (1 if most == 40 else 8)
+    assert len(list(answers.runs)) > (1 if most == 40 else 7)
     assert written(answers, groups, tmp_path / "shares") == whole
     assert whole["answers.jsonl"].count(b"\n") == len(rows) == 80
 
