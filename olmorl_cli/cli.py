@@ -56,7 +56,7 @@ def advantages(
 
     One row an answer, in input order. JSON Lines and CSV have the columns step (where there is one), group, row, reward,
     advantage and kept; Parquet and Arrow have every input column, and advantage and kept. -o FOLDER/ takes these in parts, a
-    file for each 64 MB or so of the input.
+    file for each 64 MB or million rows of the input.
     """
     from olmorl_cli.results import answers_table, passed_through, replaced_columns
     from olmorl_cli.rollouts.writer import write_batches, write_tables

@@ -229,18 +229,18 @@ def test_an_infinite_objective_names_the_row_of_the_whole_input(tmp_path: Path, 
 
 def test_files_whose_ids_are_of_different_types_are_read_together(tmp_path: Path, monkeypatch: Patch) -> None:
     """Whole numbers and floats are compared as numbers, which only works on all of them."""
-    rows = [{**row, "group_id": n // 2} for n, row in enumerate(random_rows(1)[:12])]
+    rows = [{**row, "group_id": n // 2} for n, row in enumerate(random_rows(1)[:18])]
     kinds = (pa.int32(), pa.int64(), pa.float64())
     paths = [
-        write(tmp_path / f"{kind}.parquet", table_of(rows[n * 4 : n * 4 + 4], group_id=kind), row_group_size=2)
+        write(tmp_path / f"{kind}.parquet", table_of(rows[n * 6 : n * 6 + 6], group_id=kind), row_group_size=2)
         for n, kind in enumerate(kinds)
     ]
-    assert in_shares(monkeypatch, 2, opened(paths[:2]), ANSWERS) == 4
+    assert in_shares(monkeypatch, 2, opened(paths[:2]), ANSWERS) == 6
     assert in_shares(monkeypatch, 2, opened(paths), ANSWERS) == 0
     notes = Problems()
     cut_into(monkeypatch, 2)
     assert shares_of(opened(paths), False, notes) == []
-    assert "the files' ids are of different types, so 12 answers are held in memory together" in notes.kinds()[0].line()
+    assert "the files' ids are of different types, so 18 answers are held in memory together" in notes.kinds()[0].line()
 
 
 def test_what_olmorl_wrote_of_files_whose_ids_restart(tmp_path: Path, monkeypatch: Patch) -> None:
