@@ -97,21 +97,34 @@ def score_objective(
     """
     plan, whole = Plan(recipes, skip, keep_sums, diagnose), Whole()
     shares = [] if keep_sums else shares_of(rollouts, any(recipe.by_step for recipe in recipes), whole.problems)
-    score = _score_shares if shares else _score_at_once
-    batches, tokens, scored = score(rollouts, plan, whole, progress, shares)
+    scored: Sequence[ScoredAnswers | None] = [None] * len(recipes)
+    if shares:
+        batches, tokens = _score_shares(rollouts, plan, whole, progress, shares)
+    else:
+        batches, tokens, scored = _score_at_once(rollouts, plan, whole, progress)
     whole.add_tokens(tokens)
     whole.settle(rollouts)
-    kept = [None if tokens.sums is None else (answers, tokens.sums) for answers in scored] or [None] * len(recipes)
     return [
-        objective_of(rollouts, batches, figures, by, whole.notes(n), Problems() if n else whole.problems, kept[n])
-        for n, figures in enumerate(tokens.figures)
+        objective_of(
+            rollouts,
+            batches,
+            figures,
+            by,
+            whole.notes(number),
+            Problems() if number else whole.problems,
+            None if answers is None or tokens.sums is None else (answers, tokens.sums),
+        )
+        for number, (figures, answers) in enumerate(zip(tokens.figures, scored, strict=True))
     ]
 
 
 def _score_at_once(
-    rollouts: Rollouts, plan: Plan, whole: Whole, progress: Progress | None, _: Sequence[Share]
-) -> tuple[Batches, TokenPass, list[ScoredAnswers]]:
-    """The batches and the tokens of the input, and its answers under each recipe; of no use if anything is wrong."""
+    rollouts: Rollouts, plan: Plan, whole: Whole, progress: Progress | None
+) -> tuple[Batches, TokenPass, Sequence[ScoredAnswers | None]]:
+    """The batches and the tokens of the input, and its answers under each recipe if the plan keeps them.
+
+    Of no use if anything is wrong: `whole` knows.
+    """
     table = read_answers(rollouts, plan.skip)
     whole.add_table(table)
     scored = [] if whole.problems.errors else score_by_each(rollouts, table, plan.recipes)
@@ -120,17 +133,18 @@ def _score_at_once(
     if scored:
         whole.add_advantages(advantages)
     batches, kept = Batches.of(table, partition, kept_groups), scored[0].kept if scored else kept_groups
+    given: Sequence[ScoredAnswers | None] = scored
     if not plan.keep_sums:  # tokens take memory of their own: what they do not need is let go
         del table
-        scored = []
+        scored, given = [], [None] * len(scored)
         if partition.batches == 1 and not plan.by_group:
             partition = dataclasses.replace(partition, groups=np.broadcast_to(np.int64(0), kept.size))
-    return batches, score_tokens(rollouts, plan, advantages, kept, partition, progress), scored
+    return batches, score_tokens(rollouts, plan, advantages, kept, partition, progress), given
 
 
 def _score_shares(
     rollouts: Rollouts, plan: Plan, whole: Whole, progress: Progress | None, shares: Sequence[Share]
-) -> tuple[Batches, TokenPass, list[ScoredAnswers]]:
+) -> tuple[Batches, TokenPass]:
     """`_score_at_once` for an input whose answers need not fit into memory: none of them are given back."""
     ledger = Ledger(rollouts.first_rows, rollouts.files[0].name)
     batches: Batches | None = None
@@ -142,14 +156,14 @@ def _score_shares(
         first_groups.append(groups)
         groups += int(own.groups.sum())
     if batches is None or whole.problems.errors:
-        return Batches.of_nothing(), score_fragments(rollouts, plan, _no_answers(rollouts), [], progress), []
+        return Batches.of_nothing(), score_fragments(rollouts, plan, _no_answers(rollouts), [], progress)
     answers, figures = _answers_of(rollouts, plan, ledger, batches.size), plan.figures(len(plan.recipes), batches.size, 0)
     totals = GroupTotals(plan, ledger, first_groups, rollouts.files[0].name)
     for each in figures:
         each.close(np.zeros(0, dtype=np.int64))
     tokens = score_fragments(rollouts, plan, answers, figures, progress, totals.add)
     totals.close(figures)
-    return batches, tokens, []
+    return batches, tokens
 
 
 def _of_tokens(scored: Sequence[ScoredAnswers]) -> Noted:
