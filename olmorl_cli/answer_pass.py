@@ -11,6 +11,8 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
+import pyarrow as pa
+from pyarrow import types
 
 from olmorl_cli.core.advantages import GroupStatistics
 from olmorl_cli.core.recipes import Recipe
@@ -19,6 +21,7 @@ from olmorl_cli.core.tokens import BoolArray
 from olmorl_cli.rollouts.answers import AnswerTable, read_answers
 from olmorl_cli.rollouts.ids import first_rows
 from olmorl_cli.rollouts.ledger import ROWS, Columns, Ledger
+from olmorl_cli.rollouts.roles import storage_type, type_of
 from olmorl_cli.rollouts.rollouts import Rollouts
 from olmorl_cli.rollouts.shares import Share, shares_of
 from olmorl_cli.scoring import ScoredAnswers, ScoredGroups, score_by_each
@@ -63,7 +66,21 @@ class _Run:
 
     @cached_property
     def table(self) -> AnswerTable:
-        return read_answers(self.rollouts.without("answer", "advantage"), skip=True)
+        return _ids_of(self.rollouts)
+
+
+def _ids_of(rollouts: Rollouts) -> AnswerTable:
+    """Ids and rewards of a run. Those of 64 bits without a sign stay such, as they may not fit otherwise in other runs."""
+    table = read_answers(rollouts.without("answer", "advantage"), skip=True)
+
+    def kept(role: str, ids: pa.Array | None, number: int = 0) -> pa.Array | None:
+        file = rollouts.files[0]
+        place = next(iter(rollouts.locate(role, file)[number:]), None)
+        unsigned = place is not None and types.is_uint64(storage_type(type_of(place, file.schema)))
+        return ids.cast(pa.uint64()) if ids is not None and unsigned else ids
+
+    groups = {name: kept("group", ids, number) for number, (name, ids) in enumerate(table.group_ids.items())}
+    return dataclasses.replace(table, group_ids=groups, steps=kept("step", table.steps))
 
 
 def score_shares(
@@ -159,7 +176,7 @@ class ScoredInput:
             yield from self._scored.groups
             return
         for rollouts, columns in self._taken(self._scored):
-            table = read_answers(rollouts.without("answer", "advantage"), skip=True)
+            table = _ids_of(rollouts)
             size, mean, low, high, kept = (columns[key] for key in ("size", "mean", "min", "max", "kept"))
             statistics = GroupStatistics(size, columns["count"], mean, low, high, kept)
             codes = table.groups[columns[ROWS] - rollouts.first_row]

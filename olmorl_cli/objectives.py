@@ -234,14 +234,14 @@ def objective_of(
 
 
 def ascending(labels: pa.Array | None, count: int) -> Iterator[int]:
-    """Batch numbers in ascending order of their labels; texts of digits by the number they write."""
+    """Batch numbers in ascending order of their labels; texts of digits by the number they write, then as texts."""
     if labels is None or types.is_null(labels.type):
         return iter(range(count))
     if not types.is_nested(labels.type) and not types.is_large_string(labels.type):
         return iter(pc.array_sort_indices(labels).to_pylist())
     values = plain_texts(labels).to_pylist()  # lists and structs have no order of their own
     digits = all(value.isascii() and value.isdigit() for value in values)
-    return iter(sorted(range(count), key=lambda number: int(values[number]) if digits else values[number]))
+    return iter(sorted(range(count), key=lambda at: (int(values[at]) if digits else 0, values[at])))
 
 
 def _plain(value: Any) -> int | float | None:

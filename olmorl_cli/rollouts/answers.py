@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from olmorl_cli.errors import MOST_PLACES, InputError, Place, Problems, text_of
-from olmorl_cli.rollouts.arrays import BoolArray, IntArray, column_of, numbers_of, rows_by_file
+from olmorl_cli.rollouts.arrays import BoolArray, IntArray, column_of, numbers_of, rows_by_file, taken
 from olmorl_cli.rollouts.files import DataFile, Fragment
 from olmorl_cli.rollouts.hashes import all_differ, hashes_of
 from olmorl_cli.rollouts.ids import (
@@ -146,8 +146,7 @@ def read_share(
     tops = [*(place.top for place, _ in columns.values()), *(place.top for place in units)]
     for batch in file.batches(fragment, list(dict.fromkeys(tops))):
         rows = share.rows([column_of(batch, place) for place in units], first, batch.num_rows)
-        own = pa.array(rows - first)
-        there = {key: kept(column_of(batch, place).take(own)) for key, (place, kept) in columns.items()}
+        there = {key: kept(taken(column_of(batch, place), rows - first)) for key, (place, kept) in columns.items()}
         found.append((rows.size, {ROWS: rows} | there))
         first += batch.num_rows
     return found
@@ -313,6 +312,8 @@ class _Reading:
             )
         elif steps is not None and not whole % size:
             across = steps.codes != steps.codes[begins][groups.codes]
+            if steps.null is not None:
+                across &= ~steps.null & ~steps.null[begins][groups.codes]
             if across.any():
                 action = "Give the size of the groups with -G, or the column that tells them with --group"
                 message = f"a group of {size} rows crosses into another step"

@@ -58,6 +58,15 @@ def storage_of(array: pa.Array) -> pa.Array:
     return array
 
 
+def taken(array: pa.Array, rows: IntArray) -> pa.Array:
+    """The values in some rows; of views, whose values pyarrow does not take, as plain texts or bytes."""
+    if types.is_string_view(array.type):
+        array = array.cast(pa.large_string())
+    elif types.is_binary_view(array.type):
+        array = array.cast(pa.large_binary())
+    return array.take(pa.array(rows))
+
+
 def numbers_of(array: pa.Array) -> tuple[npt.NDArray[Any], BoolArray | None]:
     """The values of a column of numbers, and where they are null.
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
-from olmorl_cli.rollouts.arrays import BoolArray, IntArray, lists_of, numbers_of, storage_of
+from olmorl_cli.rollouts.arrays import BoolArray, IntArray, lists_of, numbers_of, storage_of, taken
 from olmorl_cli.rollouts.ids import encode_runs, is_plain_text, runs_of
 from olmorl_cli.rollouts.roles import is_list
 from olmorl_cli.rollouts.texts import plain_texts
@@ -36,7 +36,7 @@ def hashes_of(ids: pa.Array) -> Hashes | None:
     ids = storage_of(ids)
     if types.is_dictionary(ids.type) and not ids.null_count:
         if len(ids.dictionary) > len(ids):
-            return hashes_of(ids.dictionary.take(ids.indices))
+            return hashes_of(taken(ids.dictionary, ids.indices.to_numpy()))
         words = hashes_of(ids.dictionary)
         return None if words is None else Hashes(words.values[ids.indices.to_numpy()], words.of_texts)
     if ids.null_count or not (types.is_integer(ids.type) or is_plain_text(ids.type)):

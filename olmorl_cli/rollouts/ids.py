@@ -158,7 +158,7 @@ def refuse_invalid_texts(column: str, ids: Codes, chunks: Sequence[pa.Array], fi
 def combine(first: Codes, second: Codes) -> Codes:
     """Codes of the pairs of two id columns, numbered in order of first appearance; their values are of no use."""
     if not first.codes.size:
-        return first
+        return Codes(first.codes, first.values.slice(0, 0))
     pairs = first.codes * max(len(second.values), 1)
     pairs += second.codes
     return _encoded_numbers(pairs)
@@ -230,11 +230,11 @@ def _cast(role: str, array: pa.Array, target: pa.DataType, file: str) -> pa.Arra
 
 
 def _encoded(ids: pa.ChunkedArray) -> Codes:
+    if ids.null_count == len(ids):
+        null = np.ones(len(ids), dtype=np.bool_) if len(ids) else None
+        return Codes(np.zeros(len(ids), dtype=np.int64), pa.nulls(min(len(ids), 1), ids.type), null)
     if types.is_nested(ids.type):
         return _encoded_nested(ids)
-    if types.is_null(ids.type):
-        null = np.ones(len(ids), dtype=np.bool_) if len(ids) else None
-        return Codes(np.zeros(len(ids), dtype=np.int64), pa.nulls(min(len(ids), 1)), null)
     null = ids.is_null().to_numpy() if ids.null_count else None
     if null is None and types.is_integer(ids.type) and len(ids):
         values = ids.to_numpy()

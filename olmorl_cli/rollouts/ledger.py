@@ -11,6 +11,8 @@ from olmorl_cli.rollouts.arrays import IntArray
 from olmorl_cli.rollouts.sources import Descriptor, keeping, temporary_file
 
 Columns = Mapping[Any, npt.NDArray[Any]]
+MOST_READ = 1 << 30
+"""Bytes read at a time."""
 ROWS = ""
 """What the rows themselves are called among the columns."""
 
@@ -75,6 +77,13 @@ class Ledger:
         bounds, places = self._pieces[number]
         begin, size = int(bounds[first]), int(bounds[stop] - bounds[first])
         return {
-            key: np.frombuffer(os.pread(self._file.number, size * kind.itemsize, place + begin * kind.itemsize), dtype=kind)
+            key: np.frombuffer(self._bytes(place + begin * kind.itemsize, size * kind.itemsize), dtype=kind)
             for key, (place, kind) in places.items()
         }
+
+    def _bytes(self, place: int, size: int) -> bytes:
+        """So many bytes of the file; the system gives MOST_READ at a time at most."""
+        parts = [
+            os.pread(self._file.number, min(MOST_READ, size - done), place + done) for done in range(0, size, MOST_READ)
+        ]
+        return parts[0] if len(parts) == 1 else b"".join(parts)

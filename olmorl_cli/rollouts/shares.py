@@ -105,7 +105,7 @@ def _of_one_type(rollouts: Rollouts) -> bool:
 
     def kind(column: Column, file: DataFile) -> pa.DataType:
         own = storage_type(type_of(column, file.schema))
-        return own if pa.types.is_uint64(own) else encode("id", [pa.array([], own)], [file.name]).values.type
+        return own if pa.types.is_uint64(own) else encode("id", [pa.nulls(0, own)], [file.name]).values.type
 
     for role in {"group", "step", "by", "answer"} & set(rollouts.choices):
         for places in zip(*(rollouts.locate(role, file) for file in rollouts.files), strict=True):

@@ -14,11 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.errors import DataError, InputError
+from olmorl_cli.inspection import inspect_rollouts
 from olmorl_cli.rollouts.answers import read_answers
 from olmorl_cli.rollouts.ids import combine, encode, encode_runs, refine, runs_of
 from olmorl_cli.rollouts.opening import open_rollouts
 from olmorl_cli.rollouts.rollouts import Selection
+from olmorl_cli.scoring import score_answers
 from tests.rollouts.builders import kinds, rewards_table, score_rewards, write
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
@@ -345,3 +348,18 @@ def test_answers_told_by_text_here_and_by_numbers_there_are_refused(tmp_path: Pa
     ]
     with pytest.raises(InputError, match="cannot be compared"):
         read_answers(open_rollouts(paths, Selection(), frozenset({"group", "reward", "answer"})), skip=False)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.int64(), pa.uint64(), pa.float64(), pa.string(), pa.list_(pa.int64()), pa.null()], ids=str
+)
+def test_ids_that_are_all_null(tmp_path: Path, kind: pa.DataType) -> None:
+    """Nothing tells answers then, which is no fault; nothing tells groups either, which is one."""
+    table = pa.table({"group_id": [1, 1, 2, 2], "nothing": pa.nulls(4, kind), "reward": [0.0, 1.0, 1.0, 0.0]})
+    path = write(tmp_path / "r.parquet", table)
+    needs = frozenset({"group", "reward", "answer"})
+    rollouts = open_rollouts([path], Selection({"answer": ("nothing",)}), needs)
+    assert score_answers(rollouts, Recipe()).advantages.tolist() == [-0.5, 0.5, 0.5, -0.5]
+    rollouts = open_rollouts([path], Selection({"group": ("nothing",)}), needs)
+    (kind_of,) = inspect_rollouts(rollouts).problems.kinds("error")
+    assert "nothing, the group, is null, rows 0, 1, 2, 3 (4 in all)" in kind_of.line()

@@ -56,3 +56,11 @@ def test_no_folder_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.TemporaryFile", nowhere)
     with pytest.raises(InputError, match="cannot be kept in a temporary file"):
         Ledger([0], "r")
+
+
+def test_more_than_the_system_reads_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("olmorl_cli.rollouts.ledger.MOST_READ", 100)
+    ledger, values = Ledger([0, 50], "r"), np.random.default_rng(0).random(90)
+    ledger.add(np.arange(90), {"a": values})
+    assert ledger.section(1)["a"].tolist() == values[50:].tolist()
+    assert ledger.piece(0)["a"].tolist() == values.tolist()

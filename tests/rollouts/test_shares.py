@@ -17,13 +17,14 @@ from olmorl_cli.answer_pass import ScoredInput
 from olmorl_cli.core.named import NAMED
 from olmorl_cli.core.recipes import Recipe
 from olmorl_cli.errors import DataError, Kind, Problems
-from olmorl_cli.objectives import Objective, score_objective
+from olmorl_cli.objectives import Objective, ascending, score_objective
 from olmorl_cli.parts import write_parts
 from olmorl_cli.results import Scored, answers_table, groups_table, passed_through
 from olmorl_cli.rollouts import files, shares
 from olmorl_cli.rollouts.folders import folder_of
 from olmorl_cli.rollouts.hashes import hashes_of_ids
-from olmorl_cli.rollouts.rollouts import Rollouts
+from olmorl_cli.rollouts.opening import open_rollouts
+from olmorl_cli.rollouts.rollouts import Rollouts, Selection
 from olmorl_cli.rollouts.shares import shares_of
 from olmorl_cli.rollouts.writer import write_batches, write_tables
 from olmorl_cli.scoring import score_answers
@@ -349,3 +350,91 @@ def test_equal_ids_have_equal_hashes(ids: pa.Array) -> None:
     hashes = hashes_of_ids(ids).tolist()
     assert [[a == b for b in values] for a in values] == [[a == b for b in hashes] for a in hashes]
     assert [int(hashes_of_ids(ids.slice(n, 1))[0]) for n in range(5)] == hashes
+
+
+def answers_of(path: str, **columns: tuple[str, ...]) -> Rollouts:
+    """The input as `olmorl advantages` opens it; `columns` by role."""
+    return open_rollouts([path], Selection(columns), frozenset({"group", "step", "reward", "answer"}))
+
+
+def few(path: Path, **columns: Any) -> str:
+    """A file of these columns in row groups of two."""
+    pq.write_table(pa.table(columns), path, row_group_size=2)
+    return str(path)
+
+
+VIEWS = [
+    pa.string_view(),
+    pa.binary_view(),
+    pa.dictionary(pa.int8(), pa.string_view()),
+    pa.dictionary(pa.int8(), pa.string()),
+]
+
+
+@pytest.mark.parametrize("kind", VIEWS, ids=str)
+def test_ids_of_types_that_pyarrow_does_not_take_from(tmp_path: Path, monkeypatch: Patch, kind: pa.DataType) -> None:
+    codes = pa.array([n // 2 % 6 for n in range(24)], pa.int8())
+    words = pa.array([b"p0", b"p1", b"p2", b"p3", b"p4", b"p5"], pa.binary())
+    values = words.cast(pa.string()) if kind != pa.binary_view() else words
+    if pa.types.is_dictionary(kind):
+        ids = pa.DictionaryArray.from_arrays(codes, values.cast(kind.value_type))
+    else:
+        ids = values.take(codes).cast(kind)
+    table = pa.table({"group_id": ids, "reward": [float(n % 3 == 0) for n in range(24)]})
+    with pa.ipc.new_file(tmp_path / "r.arrow", table.schema) as writer:
+        writer.write_table(table, max_chunksize=4)
+    rollouts = answers_of(str(tmp_path / "r.arrow"))
+    whole = score_answers(rollouts, Recipe()).advantages.tolist()
+    cut_into(monkeypatch, 6)
+    scored = ScoredInput(rollouts, Recipe())
+    assert [value for run in scored.runs for value in run.advantages.tolist()] == whole
+    assert len(list(scored.runs)) == 3
+
+
+def test_answer_ids_of_which_a_share_has_none(tmp_path: Path, monkeypatch: Patch) -> None:
+    ids = pa.array([*range(10), *[None] * 10], pa.int64())
+    path = few(tmp_path / "r.parquet", group_id=[n // 2 for n in range(20)], answer_id=ids, reward=[0.0, 1.0] * 10)
+    cut_into(monkeypatch, 2)
+    scored = ScoredInput(answers_of(path, answer=("answer_id",)), Recipe())
+    assert [value for run in scored.runs for value in run.advantages.tolist()] == [-0.5, 0.5] * 10
+
+
+def test_ids_of_64_bits_stay_whole(tmp_path: Path, monkeypatch: Patch) -> None:
+    """Half of them fit into a signed number too, which is what they become where all do."""
+    ids = [n // 2 if n < 10 else 2**63 + n // 2 for n in range(20)]
+    path = few(tmp_path / "r.parquet", group_id=pa.array(ids, pa.uint64()), reward=[0.0, 1.0] * 10)
+    cut_into(monkeypatch, 2)
+    scored, sink = ScoredInput(answers_of(path), Recipe(), groups=True), io.BytesIO()
+    write_tables(map(groups_table, scored.groups), "parquet", sink, stream=False)
+    assert pq.read_table(sink)["group"].to_pylist() == ids[::2]
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.float64(), pa.string(), pa.list_(pa.int64())], ids=str)
+def test_row_groups_of_null_ids_alone(tmp_path: Path, monkeypatch: Patch, kind: pa.DataType) -> None:
+    value = {"int64": 1, "double": 1.0, "string": "x"}.get(str(kind), [1])
+    ids = pa.array([value] * 10 + [None] * 10, kind)
+    path = few(tmp_path / "r.parquet", group_id=ids, reward=[0.0, 1.0] * 10)
+    cut_into(monkeypatch, 2)
+    with pytest.raises(DataError) as error:
+        ScoredInput(answers_of(path), Recipe())
+    assert "group_id, the group, is null, rows 10, 11, 12, 13, 14 (10 in all)" in error.value.lines[0]
+
+
+def test_labels_that_write_one_number_have_one_order() -> None:
+    """Whatever the order in which they come."""
+    for labels in (["1", "01", "2"], ["2", "01", "1"]):
+        ordered = [labels[at] for at in ascending(pa.array(labels, pa.large_string()), 3)]
+        assert ordered == ["01", "1", "2"]
+
+
+def test_a_null_step_is_no_other_step(tmp_path: Path, monkeypatch: Patch) -> None:
+    """Consecutive groups of three: the null is a fault, and neither it nor what stands beside it crosses into a step."""
+    steps = pa.array([0, 0, 0, 1, None, 1, None, 2, 2, 3, 3, 4], pa.int64())
+    path = few(tmp_path / "r.parquet", step=steps, reward=[0.0, 1.0] * 6)
+    rollouts = open_rollouts([path], Selection(group_size=3), frozenset({"group", "step", "reward", "answer"}))
+    cut_into(monkeypatch, 3)
+    for score in (score_answers, ScoredInput):
+        with pytest.raises(DataError) as error:
+            score(rollouts, Recipe())
+        kinds = {kind.code: [place.row for place in kind.places] for kind in error.value.problems.kinds()}
+        assert kinds == {"null_id": [4, 6], "group_across_steps": [11]}
