@@ -147,6 +147,8 @@ class Problems:
         """Add `count` problems of one kind, of which `places` names the first."""
         number = places[0].file_number if places else 0
         kind = self._kinds.setdefault((code, message, number), Kind(code, severity, file, message, action, column))
+        if places and kind.places and places[0].order < kind.places[0].order:
+            kind.action = action  # what to do may differ, if only by how rows are read together: the first place decides
         kind.count += count
         kind.places = sorted([*kind.places, *places], key=lambda place: place.order)[:MOST_PLACES]
 
