@@ -61,12 +61,28 @@ def _run(arguments: Sequence[str]) -> int:
     except (OSError, ReaderGone):
         raise
     except Exception as error:
-        if type(error).__name__ == "Abort" or isinstance(error.__cause__, KeyboardInterrupt):
+        if type(error).__name__ == "Abort":
             return ExitCode.INTERRUPTED
+        if (code := _signalled(error)) is not None:
+            return code
         _show_traceback(arguments)
         message = _usage_message(error) or _fault(error)
         print_error(f"olmorl: error: {message}")
         return ExitCode.FAILED
+
+
+def _signalled(error: BaseException | None) -> int | None:
+    """The exit code of the signal that an error came of; None where it came of none.
+
+    What a signal raises between two steps of a library may come out as its error: a lock that is let go and was not held.
+    """
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return ExitCode.INTERRUPTED
+        if isinstance(error, SystemExit) and isinstance(error.code, int):
+            return error.code
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _fault(error: Exception) -> str:

@@ -6,11 +6,13 @@ import random
 import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from olmorl_cli.__main__ import _run as run_arguments
 from tests.cli import kit
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -169,3 +171,20 @@ def test_a_disk_of_a_few_blocks(folder: Path) -> None:
         assert (folder / "disk" / "o.jsonl").read_text() == "old"
     finally:
         subprocess.run(["umount", "disk"], check=True)
+
+
+@pytest.mark.parametrize(("raised", "code"), [(KeyboardInterrupt(), 130), (SystemExit(143), 143), (ValueError(), 2)])
+def test_a_signal_that_comes_out_as_another_error(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], raised: BaseException, code: int
+) -> None:
+    """Between two steps of a lock it makes the lock complain; only an error that came of none is said to be a fault."""
+
+    def app(**_: object) -> int:
+        lock = threading.Lock()
+        with lock:
+            lock.release()
+            raise raised
+
+    monkeypatch.setattr("olmorl_cli.cli.app", app)
+    assert run_arguments(["objective"]) == code
+    assert ("release unlocked lock" in capfd.readouterr().err) == (code == 2)
