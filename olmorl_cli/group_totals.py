@@ -41,8 +41,7 @@ class GroupTotals:
             for key, totals in figures.group_totals().items()
             for place, values in totals.columns().items()
         }
-        if columns:
-            self._totals.add(groups, columns)
+        self._totals.add(groups, columns)
 
     def close(self, whole: Sequence[Figures]) -> None:
         """All fragments are added: add what comes of it to the figures of the whole input, which are closed."""

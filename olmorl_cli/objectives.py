@@ -158,9 +158,11 @@ def _score_shares(
     if batches is None or whole.problems.errors:
         return Batches.of_nothing(), score_fragments(rollouts, plan, _no_answers(rollouts), [], progress)
     answers, figures = _answers_of(rollouts, plan, ledger, batches.size), plan.figures(len(plan.recipes), batches.size, 0)
-    totals = GroupTotals(plan, ledger, first_groups, rollouts.files[0].name)
     for each in figures:
         each.close(np.zeros(0, dtype=np.int64))
+    if not plan.by_group:
+        return batches, score_fragments(rollouts, plan, answers, figures, progress)
+    totals = GroupTotals(plan, ledger, first_groups, rollouts.files[0].name)
     tokens = score_fragments(rollouts, plan, answers, figures, progress, totals.add)
     totals.close(figures)
     return batches, tokens

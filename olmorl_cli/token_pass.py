@@ -121,7 +121,7 @@ class FragmentFigures:
         self.mismatch = Mismatch()
         self._group_at: IntArray | None = None
         self._batch_at: IntArray | None = None
-        if any(figures.by_group for figures in plan.figures(len(answers.advantages), 1, 1)):
+        if answers.advantages and plan.by_group:
             self._group_at, groups = np.unique(answers.groups, return_inverse=True)
             answers = dataclasses.replace(answers, groups=groups)
         if answers.batches is not None:
