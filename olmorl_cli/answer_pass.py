@@ -24,7 +24,7 @@ from olmorl_cli.rollouts.ledger import ROWS, Columns, Ledger
 from olmorl_cli.rollouts.roles import storage_type, type_of
 from olmorl_cli.rollouts.rollouts import Rollouts
 from olmorl_cli.rollouts.shares import Share, shares_of
-from olmorl_cli.scoring import ScoredAnswers, ScoredGroups, score_by_each
+from olmorl_cli.scoring import ScoredAnswers, ScoredGroups, score_answers, score_by_each
 from olmorl_cli.whole import Batches, Whole
 
 RUN_ANSWERS = 1 << 22
@@ -151,7 +151,7 @@ class ScoredInput:
                 self._scored.add(rows, columns)
             found.settle(rollouts)
         else:
-            self._scored = _scored_at_once(rollouts, recipe, skip, found)
+            self._scored = score_answers(rollouts, recipe, skip, found)
         self.problems, self.notes = found.problems, found.notes(0)
 
     @property
@@ -188,22 +188,6 @@ class ScoredInput:
         for rollouts in self.rollouts.runs(RUN_ANSWERS):
             parts = [next(taken) for _ in rollouts.fragments]
             yield rollouts, {key: np.concatenate([columns[key] for columns in parts]) for key in parts[0]}
-
-
-def _scored_at_once(rollouts: Rollouts, recipe: Recipe, skip: bool, found: Whole) -> ScoredAnswers:
-    """The answers in one piece; `found` takes what is said of them.
-
-    Raises:
-        InputError, DataError: as `score_answers`.
-    """
-    table = read_answers(rollouts, skip)
-    found.add_table(table)
-    if found.problems.errors:
-        found.settle(rollouts)
-    (scored,) = score_by_each(rollouts, table, [recipe])
-    found.add_advantages([scored.advantages])
-    found.settle(rollouts)
-    return dataclasses.replace(scored, problems=found.problems)
 
 
 def _answers(scored: Sequence[ScoredAnswers]) -> Noted:

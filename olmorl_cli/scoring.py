@@ -1,5 +1,6 @@
 """Answers and a recipe, to advantages and kept groups."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ from olmorl_cli.remarks import remark_single_answers
 from olmorl_cli.rollouts.answers import AnswerTable, read_answers
 from olmorl_cli.rollouts.ids import Codes, combine, first_rows
 from olmorl_cli.rollouts.rollouts import Rollouts
-from olmorl_cli.whole import answer_notes
+from olmorl_cli.whole import Whole, answer_notes
 
 
 @dataclass(frozen=True)
@@ -87,22 +88,27 @@ class ScoredGroups:
     deviations: FloatArray
 
 
-def score_answers(rollouts: Rollouts, recipe: Recipe, skip: bool = False) -> ScoredAnswers:
+def score_answers(rollouts: Rollouts, recipe: Recipe, skip: bool = False, found: Whole | None = None) -> ScoredAnswers:
     """Advantage and kept flag of every answer.
 
     Args:
         rollouts: with a reward or advantage column among its choices.
         recipe: its advantage fields are used, unless the input gives the advantages.
         skip: unscorable answers leave their group's statistics, instead of being refused.
+        found: takes what is said of the answers.
 
     Raises:
         InputError: as `read_answers`.
         DataError: an answer is unscorable, or the rows cannot be grouped.
     """
-    table = read_answers(rollouts, skip)
-    if table.problems.errors:
-        raise DataError(table.problems)
-    return score_table(rollouts, table, recipe)
+    found, table = found or Whole(), read_answers(rollouts, skip)
+    found.add_table(table)
+    if found.problems.errors:
+        raise DataError(found.problems)
+    scored = _scored(rollouts, table, recipe)
+    found.add_advantages([scored.advantages])
+    found.settle(rollouts)
+    return dataclasses.replace(scored, problems=found.problems)
 
 
 def score_table(rollouts: Rollouts, table: AnswerTable, recipe: Recipe) -> ScoredAnswers:
